@@ -1,0 +1,1 @@
+"""The Hydra configuration that ships: the main config, presets and experiments."""

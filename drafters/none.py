@@ -1,0 +1,22 @@
+"""No drafts: every round is a plain autoregressive step."""
+
+from __future__ import annotations
+
+from ..framework.interfaces import Context, Draft, Drafter, DraftSession, empty_draft
+
+
+class NoDrafter(Drafter):
+    """The baseline, whatever gamma says."""
+
+    def start(self, context: Context) -> NoDrafterSession:
+        return NoDrafterSession(context)
+
+
+class NoDrafterSession(DraftSession):
+    """Nothing to remember."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def propose(self, gammas: list[int]) -> Draft:
+        return empty_draft(self.context)

@@ -1,0 +1,34 @@
+"""A weight-only int8 copy of the target as its own drafter: nearly the target's law, for less."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..framework.cache import cache_bytes
+from ..framework.errors import ConfigError
+from ..framework.interfaces import Context, Drafter, Target
+from ..framework.linear import quantize_int8
+from ..framework.targets.causal_lm import CausalLM
+from .causal_lm import ModelSession
+
+if TYPE_CHECKING:
+    from .builtin import QuantizedConfig
+
+
+class Quantized(Drafter):
+    """Copies the target's weights to int8, one scale per output channel. The target is untouched."""
+
+    def __init__(self, config: QuantizedConfig, target: Target) -> None:
+        if not isinstance(target, CausalLM):
+            raise ConfigError(
+                f"drafter=quantized is not possible with target {type(target).__name__}; it copies the "
+                "weights of a transformers model (target=causal_lm or target=smollm2)."
+            )
+        self.model = quantize_int8(target.model)
+        self.max_context = target.max_context
+
+    def start(self, context: Context) -> ModelSession:
+        return ModelSession(self.model, self.max_context, context)
+
+    def session_bytes(self, rows: int, capacity: int) -> int:
+        return cache_bytes(self.model, rows, capacity)

@@ -1,0 +1,69 @@
+"""Foredraft's façade: what users and plugin authors import.
+
+Names resolve on first use, so that listing plugins and ``--help`` import neither torch nor
+transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import load
+    from .engine import Defaults, Engine
+    from .errors import ConfigError, ForedraftError, InputError, PluginFault
+    from .interfaces import (
+        Context,
+        Draft,
+        Drafter,
+        DraftSession,
+        GammaPolicy,
+        PolicySession,
+        Round,
+        StepSession,
+        Target,
+        TargetSession,
+        TokenSession,
+        Verdict,
+        Verifier,
+    )
+    from .law import DenseLaw, DraftLaw, PointMass
+    from .plugins import hookimpl
+    from .requests import Answer, Request
+    from .sampling import SamplingParams
+    from .specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
+
+_HOMES = {
+    "api": ("load",),
+    "engine": ("Defaults", "Engine"),
+    "errors": ("ConfigError", "ForedraftError", "InputError", "PluginFault"),
+    "interfaces": (
+        "Context", "Draft", "DraftSession", "Drafter", "GammaPolicy", "PolicySession", "Round",
+        "StepSession", "Target", "TargetSession", "TokenSession", "Verdict", "Verifier",
+    ),
+    "law": ("DenseLaw", "DraftLaw", "PointMass"),
+    "plugins": ("hookimpl",),
+    "requests": ("Answer", "Request"),
+    "sampling": ("SamplingParams",),
+    "specs": ("DrafterSpec", "PolicySpec", "TargetSpec", "VerifierSpec"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Answer", "ConfigError", "Context", "Defaults", "DenseLaw", "Draft", "DraftLaw", "DraftSession",
+    "Drafter", "DrafterSpec", "Engine", "ForedraftError", "GammaPolicy", "InputError", "PluginFault",
+    "PointMass", "PolicySession", "PolicySpec", "Request", "Round", "SamplingParams", "StepSession",
+    "Target", "TargetSession", "TargetSpec", "TokenSession", "Verdict", "Verifier", "VerifierSpec",
+    "hookimpl", "load",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

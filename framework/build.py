@@ -1,0 +1,82 @@
+"""From a config to built parts, with the pairings checked before anything heavy is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from .config import Part, Parts, to_objects
+from .errors import ConfigError, ForedraftError, PluginFault
+from .plugins import registry
+from .specs import VerifierSpec
+
+if TYPE_CHECKING:
+    from .interfaces import Drafter, GammaPolicy, Target, Verifier
+    from .sampling import SamplingParams
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a run needs, built, and the config it came from."""
+
+    target: Target
+    drafter: Drafter
+    verifier: Verifier
+    policy: GammaPolicy
+    sampling: SamplingParams
+    parts: Parts
+
+
+def build(
+    config: DictConfig | Mapping[str, Any] | Parts, target: Target | None = None
+) -> Built:
+    """Builds every part of a config.
+
+    Args:
+        config: what ``compose`` or ``as_dict`` gave, or the objects made from it.
+        target: a target that is built already, to be used in place of the config's.
+    """
+    from . import interfaces as kinds
+    from .sampling import SamplingParams
+
+    parts = config if isinstance(config, Parts) else to_objects(config)
+    sampling = SamplingParams(**dataclasses.asdict(parts.sampling))
+    check_pairing(parts)
+    # Cheap parts first, so that their refusals do not wait for a model to load.
+    policy = _make(parts.policy, kinds.GammaPolicy)
+    verifier = _make(parts.verifier, kinds.Verifier)
+    target = target or _make(parts.target, kinds.Target)
+    drafter = _make(parts.drafter, kinds.Drafter, target)
+    return Built(target, drafter, verifier, policy, sampling, parts)
+
+
+def check_pairing(parts: Parts) -> None:
+    """Refuses parts that cannot work together."""
+    verifier, temperature = parts.verifier.spec, parts.sampling.temperature
+    if isinstance(verifier, VerifierSpec) and verifier.greedy_only and temperature > 0:
+        offers = [o for o in registry().offers("verifier") if not o.fault]
+        able = [o.name for o in offers if not getattr(o.spec, "greedy_only", False)]
+        raise ConfigError(
+            f"verifier={verifier.name} works only with sampling.temperature=0 and it is "
+            f"{temperature}; with a temperature use verifier={' or verifier='.join(able)}."
+        )
+
+
+def _make(part: Part, kind: type[Any], *arguments: object) -> Any:
+    offer = registry().find(part.kind, part.spec.name)
+    label = f"{part.kind} {part.spec.name!r} of {offer.source}"
+    try:
+        made = part.spec.factory(part.config, *arguments)
+    except ForedraftError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        raise PluginFault(f"{label} could not be built: {type(error).__name__}: {text}.") from error
+    if not isinstance(made, kind):
+        shown = type(made).__name__
+        raise PluginFault(f"the factory of {label} gave a {shown}; it must give a {kind.__name__}.")
+    return made

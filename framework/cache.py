@@ -1,0 +1,244 @@
+"""The one module that knows transformers' cache and mask interfaces.
+
+Rows of a batch accept different numbers of tokens, so the cache is one preallocated buffer per
+layer and one length per row. A forward writes at each row's own positions behind its length; the
+lengths move only in ``advance``. Rollback is therefore not an operation: what is not kept is
+overwritten by the next forward and never attended, because every query's mask ends at its own
+position. Buffers keep their addresses for the whole run.
+
+Supported: transformers 5.17 to 5.24 (``past_key_values`` and its new name ``cache``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from .errors import ConfigError
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class _Positions:
+    """Where the current forward writes and what it may attend; shared by all layers."""
+
+    rows: int
+    starts: list[int]
+    index: Tensor  # [rows, width], the slot each token is written to
+    bucket: int  # attended slots
+
+
+class _RaggedLayer(CacheLayerMixin):
+    """One layer's buffers ``[rows, heads, capacity, head_dim]``."""
+
+    is_sliding = False
+    is_compileable = False
+
+    def __init__(self, plan: _Positions, rows: int, capacity: int) -> None:
+        super().__init__()
+        self.plan, self.rows, self.capacity = plan, rows, capacity
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.keys = _buffer(key_states, self.rows, self.capacity)
+        self.values = _buffer(value_states, self.rows, self.capacity)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        keys, values = cast(Tensor, self.keys), cast(Tensor, self.values)
+        self._write(keys, key_states)
+        self._write(values, value_states)
+        attended = slice(0, self.plan.bucket)
+        rows = slice(0, self.plan.rows)
+        return keys[rows, :, attended], values[rows, :, attended]
+
+    def _write(self, buffer: Tensor, states: Tensor) -> None:
+        if self.plan.rows == 1:  # a plain slice copy, several times cheaper than an indexed one
+            start = self.plan.starts[0]
+            buffer[0, :, start : start + states.shape[2]] = states[0]
+            return
+        index = self.plan.index.to(buffer.device)
+        rows = torch.arange(self.plan.rows, device=buffer.device).unsqueeze(1)
+        buffer[rows, :, index] = states.transpose(1, 2)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.plan.bucket, 0
+
+    def get_seq_length(self) -> int:
+        return 0  # positions are always passed explicitly
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+    def move(self, source: int, destination: int, length: int) -> None:
+        """Copies one row over another, in place."""
+        if self.is_initialized:
+            for buffer in (cast(Tensor, self.keys), cast(Tensor, self.values)):
+                buffer[destination, :, :length] = buffer[source, :, :length]
+
+
+def _buffer(states: Tensor, rows: int, capacity: int) -> Tensor:
+    # Zeros, not empty: masked slots still enter the weighted sum, where 0 x NaN would be NaN.
+    return states.new_zeros(rows, states.shape[1], capacity, states.shape[3])
+
+
+class RaggedModel:
+    """A transformers causal LM with a cache of rows of different lengths.
+
+    Args:
+        model: any causal LM whose attention takes a four-dimensional mask.
+        rows: rows of the batch.
+        capacity: the most ids a row can come to hold.
+    """
+
+    def __init__(self, model: Any, rows: int, capacity: int) -> None:
+        self.model = model
+        self.lengths = [0] * rows
+        self.capacity = capacity
+        self._plan = _Positions()
+        slots = capacity + 1  # the last slot takes the writes of padding and is never attended
+        layers = model.config.get_text_config().num_hidden_layers
+        self._layers = [_RaggedLayer(self._plan, rows, slots) for _ in range(layers)]
+        self._cache = Cache(layers=list(self._layers))
+        self._masks = MaskBuilder(model)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor,
+        counts: list[int],
+        *,
+        ahead: int = 0,
+        view: Any = None,
+        logits: bool = True,
+    ) -> Tensor:
+        """Runs ``tokens [rows, width]`` behind each row's length, without moving the lengths.
+
+        Args:
+            counts: how many of each row's tokens are real; the rest is padding.
+            ahead: tokens already run, but not yet kept, behind each length.
+            view: a model that shares this one's layers (early exit); default: the model.
+            logits: False skips the LM head and returns the hidden states (prefill).
+
+        Returns:
+            ``[rows, width, vocab]``.
+        """
+        starts = [length + ahead for length in self.lengths]
+        positions = self._place(starts, counts, tokens.shape[1], tokens.device)
+        model = view or self.model
+        model = model if logits else model.base_model
+        out = model(
+            input_ids=tokens,
+            position_ids=self._masks.position_ids(positions),
+            attention_mask=self._masks.build(positions, self._plan.bucket),
+            use_cache=True,
+            **{self._masks.cache_name: self._cache},
+        )
+        return cast(Tensor, out[0])
+
+    def advance(self, counts: list[int]) -> None:
+        """Keeps ``counts[r]`` of the tokens that were just run in row r."""
+        self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
+
+    def prefill(self, tokens: list[list[int]], chunk: int) -> None:
+        """Takes in each row's ids in pieces of at most ``chunk`` tokens."""
+        for start in range(0, max(map(len, tokens), default=0), chunk):
+            pieces = [row[start : start + chunk] for row in tokens]
+            counts = [len(piece) for piece in pieces]
+            self.forward(pad(pieces, self.model.device), counts, logits=False)
+            self.advance(counts)
+
+    def select(self, rows: list[int]) -> None:
+        """Keeps the given rows, in ascending order, moving them down in place."""
+        for destination, source in enumerate(rows):
+            if source != destination:
+                for layer in self._layers:
+                    layer.move(source, destination, self.lengths[source])
+        self.lengths = [self.lengths[row] for row in rows]
+
+    def _place(self, starts: list[int], counts: list[int], width: int, device: Any) -> Tensor:
+        """Fills the plan; returns the position of every token, ``[rows, width]``."""
+        self._plan.rows, self._plan.starts = len(starts), starts
+        self._plan.bucket = min(_bucket(max(starts) + width, device), self.capacity + 1)
+        column = torch.arange(width).unsqueeze(0)
+        positions = torch.tensor(starts).unsqueeze(1) + column
+        real = column < torch.tensor(counts).unsqueeze(1)
+        self._plan.index = torch.where(real, positions, self.capacity).to(device)
+        return positions.clamp_(max=self.capacity - 1).to(device)
+
+
+def _bucket(length: int, device: Any) -> int:
+    """Attended slots: exact on CPU; on a GPU a multiple of 128, so that few shapes occur."""
+    return length if torch.device(device).type == "cpu" else -(-length // 128) * 128
+
+
+class MaskBuilder:
+    """Masks and argument names for one model, decided once."""
+
+    def __init__(self, model: Any) -> None:
+        config = model.config.get_text_config()
+        parameters = inspect.signature(model.forward).parameters
+        self.cache_name = "cache" if "cache" in parameters else "past_key_values"
+        self.kinds = layer_kinds(config)
+        self.window = getattr(config, "sliding_window", None)
+        self.additive = config._attn_implementation == "eager"
+        self.dtype = model.dtype
+        self.last_position = (getattr(config, "max_position_embeddings", None) or 2**31) - 1
+
+    def position_ids(self, positions: Tensor) -> Tensor:
+        """Padding may lie beyond a learned position table; what it reads there is never used."""
+        return positions.clamp(max=self.last_position)
+
+    def build(self, positions: Tensor, bucket: int) -> Any:
+        """One mask, or one per layer type where the model mixes them."""
+        masks = {kind: self._mask(positions, bucket, kind) for kind in sorted(set(self.kinds))}
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _mask(self, positions: Tensor, bucket: int, kind: str) -> Tensor:
+        keys = torch.arange(bucket, device=positions.device).view(1, 1, 1, bucket)
+        queries = positions[:, None, :, None]
+        allowed = keys <= queries
+        if kind == SLIDING:
+            allowed = allowed & (keys > queries - self.window)
+        if not self.additive:
+            return allowed
+        blocked = torch.finfo(self.dtype).min
+        return torch.zeros_like(allowed, dtype=self.dtype).masked_fill_(~allowed, blocked)
+
+
+def layer_kinds(config: Any) -> list[str]:
+    """The attention kind of each layer; anything but full and sliding attention is refused."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        uniform = SLIDING if getattr(config, "sliding_window", None) else FULL
+        kinds = [uniform] * config.num_hidden_layers
+    for kind in kinds:
+        if kind not in (FULL, SLIDING):
+            raise ConfigError(
+                f"target model type {config.model_type!r} has layers of kind {kind!r}, whose state "
+                f"cannot be rolled back per row; only {FULL} and {SLIDING} layers are possible."
+            )
+    return list(kinds)
+
+
+def cache_bytes(model: Any, rows: int, capacity: int) -> int:
+    """Bytes of the buffers that ``RaggedModel(model, rows, capacity)`` allocates."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = torch.finfo(model.dtype).bits // 8
+    return 2 * int(config.num_hidden_layers) * rows * (capacity + 1) * heads * head_dim * width
+
+
+def pad(rows: list[list[int]], device: Any) -> Tensor:
+    """Right-pads id lists with 0 into ``[rows, width]`` on the device."""
+    width = max(map(len, rows), default=0)
+    padded = [[*row, *([0] * (width - len(row)))] for row in rows]
+    return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width).to(device)

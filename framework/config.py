@@ -1,0 +1,186 @@
+"""From overrides to plain objects: ``compose`` a config, then ``to_objects``; see also ``build.py``.
+
+The dataclass beside each part is the only schema and the only place of its defaults. The framework
+hands those defaults to Hydra as ``<kind>/<name>``; YAML holds presets and experiments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from .config_checks import check_folder
+from .config_hydra import compose_tree, one_sentence, session
+from .config_overrides import argument, check_by_hand, product
+from .config_schema import RunConfig, RuntimeConfig, SamplingConfig
+from .config_values import read_record
+from .errors import ConfigError
+from .plugins import registry
+from .registry import KINDS
+from .specs import PartSpec
+
+__all__ = [
+    "Part",
+    "Parts",
+    "RunConfig",
+    "RuntimeConfig",
+    "SamplingConfig",
+    "as_dict",
+    "compose",
+    "expand_sweep",
+    "part",
+    "to_objects",
+]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A chosen part: its spec and its own config object."""
+
+    kind: str
+    spec: PartSpec
+    config: Any
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A whole config as plain objects."""
+
+    target: Part
+    drafter: Part
+    verifier: Part
+    policy: Part
+    sampling: SamplingConfig
+    runtime: RuntimeConfig
+    run: RunConfig
+
+
+def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> DictConfig:
+    """Composes a config and checks all of it, down to types and ranges.
+
+    Args:
+        overrides: ``key=value`` texts, as on the command line.
+        config_dir: a folder with the caller's own presets and experiments.
+    """
+    schemas = _schemas()
+    with session(schemas, _folder(config_dir, schemas)) as loader:
+        given = [argument(text, loader) for text in overrides]
+        config = compose_tree([text for text in given if text is not None])
+    check_by_hand(_resolved(config), [text.partition("=")[0].strip() for text in overrides])
+    to_objects(config)
+    return config
+
+
+def expand_sweep(
+    overrides: Sequence[str], config_dir: Path | str | None = None
+) -> list[list[str]]:
+    """The overrides of every run of a sweep: ``drafter=a,b seed=range(0,3)`` is six runs."""
+    schemas = _schemas()
+    with session(schemas, _folder(config_dir, schemas)) as loader:
+        return product(overrides, loader)
+
+
+def to_objects(config: DictConfig | Mapping[str, Any]) -> Parts:
+    """Converts once; past this point there are dataclasses only. Takes ``as_dict``'s result too."""
+    values = _resolved(config)
+    parts = {kind: part(kind, values.pop(kind, None)) for kind in KINDS}
+    sampling = read_record(SamplingConfig, values.pop("sampling", None), "sampling")
+    runtime = read_record(RuntimeConfig, values.pop("runtime", None), "runtime")
+    run = read_record(RunConfig, values, "")
+    return Parts(**parts, sampling=sampling, runtime=runtime, run=run)
+
+
+def as_dict(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """The config as plain typed values, for results: equal configs give equal dicts."""
+    parts = to_objects(config)
+    plain = {kind: getattr(parts, kind) for kind in KINDS}
+    chosen = {k: {"name": p.spec.name, **_plain(p.config)} for k, p in plain.items()}
+    shared = {"sampling": _plain(parts.sampling), "runtime": _plain(parts.runtime)}
+    return {**chosen, **shared, **_plain(parts.run)}
+
+
+def part(kind: str, values: object, key: str | None = None) -> Part:
+    """Reads ``{name: ..., values}``: a part of the config, or one nested in another's config."""
+    key = key or kind
+    if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
+        raise ConfigError(
+            f"{key}={values!r} names no {kind}; it must have a 'name', which a preset gets from "
+            f"'defaults: [<name>, _self_]', and known names are {', '.join(registry().names(kind))}."
+        )
+    spec = registry().get(kind, values["name"])
+    rest = {name: value for name, value in values.items() if name != "name"}
+
+    def elsewhere(name: str) -> str:
+        return _owners(kind, name, spec)
+
+    return Part(kind, spec, read_record(spec.config, rest, key, f"{kind} {spec.name!r}", elsewhere))
+
+
+def _resolved(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, DictConfig):
+        return dict(config)
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except Exception as error:
+        raise one_sentence(error) from error
+    return {str(key): value for key, value in dict(plain).items()}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = [f.name for f in dataclasses.fields(value) if f.init]
+        return {name: _plain(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name
+    return str(value) if isinstance(value, Path) else value
+
+
+def _schemas() -> dict[str, dict[str, Any]]:
+    """Every group option that a dataclass defines, by its path, with its defaults."""
+    found = {"run": RunConfig, "sampling/standard": SamplingConfig, "runtime/standard": RuntimeConfig}
+    schemas = {path: _defaults(schema) for path, schema in found.items()}
+    for kind in KINDS:
+        for name in registry().names(kind):
+            config = registry().get(kind, name).config
+            schemas[f"{kind}/{name}"] = {"name": name, **_defaults(config)}
+    return schemas
+
+
+def _defaults(schema: type) -> dict[str, Any]:
+    # Plain values, not a typed node: Hydra would turn gamma='3' into 3 before it can be refused,
+    # and a frozen dataclass would make the node read-only.
+    values = OmegaConf.to_container(OmegaConf.structured(schema), enum_to_str=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def _folder(config_dir: Path | str | None, schemas: Mapping[str, object]) -> Path | None:
+    if config_dir is None:
+        return None
+    folder = Path(config_dir)
+    check_folder(folder)
+    shipped = resources.files("foredraft.conf")
+    for path in folder.rglob("*.yaml"):
+        name = path.relative_to(folder).as_posix()
+        if (shipped / name).is_file() or name.removesuffix(".yaml") in schemas:
+            raise ConfigError(f"{name!r} in the config folder has the name of a config that exists already.")
+    return folder
+
+
+def _owners(kind: str, key: str, chosen: PartSpec) -> str:
+    """Which other parts of the kind have a key of this name."""
+    others = [registry().get(kind, name) for name in registry().names(kind)]
+    fields = {o.name: {f.name for f in dataclasses.fields(o.config)} for o in others if o != chosen}
+    owners = [f"{name!r}" for name, keys in fields.items() if key in keys]
+    return f"it is one of {kind} {', '.join(owners)}; " if owners else ""

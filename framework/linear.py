@@ -1,0 +1,212 @@
+"""Linear layers for small widths on a CPU: the same maths faster, and an int8 copy.
+
+A verification step multiplies every weight by 1 to 12 rows. The library's operand
+order is slow for those shapes on many CPUs, so the fastest equal product is measured
+once per weight shape and row count, and then looked up.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Shape = tuple[int, int, bool, torch.dtype]
+DEFAULT_WIDTHS = (1, 2, 4, 6, 8, 12, 16)
+MEASURED_WEIGHTS = 6  # distinct weights per shape, so that the timing is not all cache hits
+
+
+def plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the library's own product: ``(rows, in) -> (rows, out)``."""
+    return F.linear(x, weight, bias)
+
+
+def weight_first(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``(rows, out)`` with the large operand on the left, which BLAS tiles better.
+
+    The result is made contiguous because a transposed one slows the next product.
+    """
+    y = torch.mm(weight, x.t()).t().contiguous()
+    return y if bias is None else y.add_(bias)
+
+
+def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``(rows, out)`` from oneDNN, often best for one row and for more than eight."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+PRODUCTS: tuple[Product, ...] = (plain, weight_first, onednn)
+
+
+@dataclass(frozen=True)
+class WidthPlan:
+    """For one weight shape, ``products[r]`` serves ``r`` rows; more rows get the plain one."""
+
+    dtype: torch.dtype
+    products: tuple[Product, ...] = (plain,)
+
+
+@dataclass(frozen=True)
+class LinearReport:
+    """Layers replaced, seconds spent measuring, product names by (out, in) and width."""
+
+    layers: int
+    seconds: float
+    choices: dict[tuple[int, int], dict[int, str]]
+
+
+class SmallWidthLinear(nn.Linear):
+    """A linear layer that looks up its product by the number of input rows.
+
+    It holds the parameters of the layer it replaces, so ties and state dicts are kept.
+    Results equal the plain layer's within rounding. Under autograd it is the plain layer.
+    """
+
+    plan: WidthPlan | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map ``(..., in)`` to ``(..., out)``."""
+        plan, weight = self.plan, self.weight
+        rows = input.numel() // self.in_features
+        if plan is None or not 0 < rows < len(plan.products) or not input.is_cpu:
+            return F.linear(input, weight, self.bias)
+        if torch.is_grad_enabled() or not input.dtype == weight.dtype == plan.dtype:
+            return F.linear(input, weight, self.bias)
+        flat = input.reshape(rows, self.in_features).contiguous()
+        y = plan.products[rows](flat, weight, self.bias)
+        return y.view(*input.shape[:-1], self.out_features)
+
+
+def usable(layer: nn.Linear, x: Tensor) -> list[Product]:
+    """Return the products that run here and agree with the plain one on ``x`` (rows, in)."""
+    expected, kept = plain(x, layer.weight, layer.bias), [PRODUCTS[0]]
+    limit = 64 * torch.finfo(x.dtype).eps * max(1.0, float(expected.abs().max()))
+    for product in PRODUCTS[1:]:
+        try:
+            y = product(x, layer.weight, layer.bias)
+        except (RuntimeError, AttributeError):  # not built for this dtype or machine
+            continue
+        if float((y - expected).abs().max()) <= limit:
+            kept.append(product)
+    return kept
+
+
+def seconds_for(product: Product, layer: nn.Linear, x: Tensor) -> float:
+    """Time one product of ``x`` (rows, in) with the weight of ``layer``."""
+    start = time.perf_counter()
+    product(x, layer.weight, layer.bias)
+    return time.perf_counter() - start
+
+
+def fastest(layers: Sequence[nn.Linear], rows: int, budget: float) -> Product:
+    """Return the best product by lower quartile (load only adds time), weights visited cold."""
+    x = torch.randn(rows, layers[0].in_features).to(layers[0].weight.dtype)
+    times: dict[Product, list[float]] = {product: [] for product in usable(layers[0], x)}
+    start = time.perf_counter()
+    for _ in range(20):
+        for product, seen in times.items():
+            seen += [seconds_for(product, layer, x) for layer in layers]
+        if time.perf_counter() - start > budget:
+            break
+    return min(times, key=lambda product: sorted(times[product])[len(times[product]) // 4])
+
+
+def measured_plan(layers: Sequence[nn.Linear], widths: Sequence[int], budget: float) -> WidthPlan:
+    """Measure one shape; a width between two measured ones takes the larger one's product."""
+    products: list[Product] = [plain]
+    for width in sorted(set(widths)):
+        chosen = fastest(layers, width, budget / len(widths))
+        products += [chosen] * (width + 1 - len(products))
+    return WidthPlan(layers[0].weight.dtype, tuple(products))
+
+
+@torch.inference_mode()
+def speed_up_linears(
+    model: nn.Module, widths: Sequence[int] = DEFAULT_WIDTHS, seconds: float = 2.0
+) -> LinearReport:
+    """Swap every ``nn.Linear`` on the CPU for its fastest equal, in place and without copies.
+
+    Modules change class rather than identity, so hooks, ties and state dicts survive. Layers
+    elsewhere, and subclasses with a forward of their own, are left alone.
+    """
+    start, groups = time.perf_counter(), dict[Shape, list[nn.Linear]]()
+    for m in model.modules():
+        if type(m) is nn.Linear and m.weight.is_cpu and m.weight.is_floating_point():
+            key = (m.out_features, m.in_features, m.bias is not None, m.weight.dtype)
+            groups.setdefault(key, []).append(m)
+    choices: dict[tuple[int, int], dict[int, str]] = {}
+    for key, layers in groups.items():
+        plan = measured_plan(layers[:MEASURED_WEIGHTS], widths, seconds / len(groups))
+        for layer in layers:
+            object.__setattr__(layer, "__class__", SmallWidthLinear)
+            object.__setattr__(layer, "plan", plan)
+        choices[key[:2]] = {w: plan.products[w].__name__ for w in sorted(set(widths))}
+    return LinearReport(sum(map(len, groups.values())), time.perf_counter() - start, choices)
+
+
+class Int8Linear(nn.Module):
+    """A linear layer with int8 weights and one scale per output channel, for drafting.
+
+    Fewer bytes make a narrow step cheaper. The weights are rounded: never a verifying target.
+    """
+
+    qweight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.bfloat16) -> None:
+        """Quantise ``linear.weight`` (out, in), which is only read."""
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        qweight, scale = quantise_rows(linear.weight.detach())
+        self.register_buffer("qweight", qweight)
+        self.register_buffer("scale", scale)
+        self.register_buffer(
+            "bias", None if linear.bias is None else linear.bias.detach().to(dtype)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(..., in)`` to ``(..., out)`` in the dtype of ``x``; the kernel steps by 32."""
+        packed = x.is_cpu and self.in_features % 32 == 0 and x.numel() > 0
+        if not packed or not hasattr(torch, "_weight_int8pack_mm"):
+            return F.linear(
+                x, self.qweight.to(x.dtype) * self.scale.to(x.dtype)[:, None], self.bias
+            )
+        flat = x.reshape(-1, self.in_features).to(torch.bfloat16).contiguous()
+        y = torch._weight_int8pack_mm(flat, self.qweight, self.scale).to(x.dtype)
+        y = y.view(*x.shape[:-1], self.out_features)
+        return y if self.bias is None else y + self.bias
+
+
+def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int8 ``(out, in)`` and bfloat16 scales ``(out,)``; a zero row gets scale 1.
+
+    Weights are divided by the scale as stored, so that its own rounding adds no error.
+    """
+    top = weight.abs().amax(dim=1).float() / 127
+    scale = torch.where(top > 0, top, torch.ones_like(top)).to(torch.bfloat16)
+    rounded = (weight.float() / scale.float()[:, None]).round_().clamp_(-127, 127)
+    return rounded.to(torch.int8), scale
+
+
+def quantize_int8(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    """Return a new model with int8 linear layers and every other parameter in ``dtype``.
+
+    The copy's memo is filled first, so no float weight is ever duplicated. Buffers (rotary
+    frequencies) keep their dtype, and the original is untouched.
+    """
+    memo: dict[int, object] = {}
+    for m in model.modules():
+        if isinstance(m, nn.Linear):
+            memo[id(m)] = Int8Linear(m, dtype).train(m.training)
+            continue
+        for p in m.parameters(recurse=False):
+            memo.setdefault(id(p), nn.Parameter(p.detach().to(dtype, copy=True), False))
+    return copy.deepcopy(model, memo)

@@ -1,0 +1,170 @@
+"""What all plugins together offer: parts by kind and name, and what could not be loaded and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .errors import ConfigError, near_match
+from .specs import DrafterSpec, PartSpec, PolicySpec, TargetSpec, VerifierSpec
+
+KINDS: dict[str, type[PartSpec]] = {
+    "target": TargetSpec,
+    "drafter": DrafterSpec,
+    "verifier": VerifierSpec,
+    "policy": PolicySpec,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a plugin came from.
+
+    Args:
+        plugin: the entry point's name, the built-in module, or the name it was registered under.
+        distribution: the installed package that brought it.
+        version: that package's version.
+    """
+
+    plugin: str
+    distribution: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin that passed every check at load."""
+
+    source: Source
+    parts: tuple[tuple[str, PartSpec], ...] = ()
+    config_packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plugin that could not be used, with its one-sentence cause."""
+
+    source: Source
+    cause: str
+
+    def __str__(self) -> str:
+        return f"plugin {self.source.plugin!r} of {self.source}: {self.cause}"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One row of ``foredraft plugins``.
+
+    Args:
+        kind: target, drafter, verifier or policy.
+        name: what a config names.
+        source: the plugin that offers it.
+        spec: the record the plugin yielded.
+        fault: why the name cannot be used although it is offered; empty when it can.
+    """
+
+    kind: str
+    name: str
+    source: Source
+    spec: PartSpec
+    fault: str = ""
+
+    @property
+    def distribution(self) -> str:
+        """The package that offers it."""
+        return self.source.distribution
+
+    @property
+    def version(self) -> str:
+        """That package's version."""
+        return self.source.version
+
+    @property
+    def summary(self) -> str:
+        """One line on what it is."""
+        return self.spec.summary
+
+    @property
+    def lossless(self) -> bool | None:
+        """Whether a verifier keeps the target's law; None for every other kind."""
+        return self.spec.lossless if isinstance(self.spec, VerifierSpec) else None
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The parts that can be chosen by name. Built once by ``plugins.registry()``."""
+
+    plugins: Sequence[Plugin]
+    faults: Sequence[Broken]
+    _offers: dict[tuple[str, str], list[Offer]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for plugin in self.plugins:
+            for kind, spec in plugin.parts:
+                offer = Offer(kind, spec.name, plugin.source, spec)
+                self._offers.setdefault((kind, spec.name), []).append(offer)
+        for key, rivals in self._offers.items():
+            if len(rivals) > 1:
+                fault = _conflict(rivals)
+                self._offers[key] = [
+                    Offer(o.kind, o.name, o.source, o.spec, fault) for o in rivals
+                ]
+
+    def find(self, kind: str, name: str) -> Offer:
+        """The offer behind a name, with the package it came from."""
+        if kind not in KINDS:
+            raise ConfigError(f"there is no kind of part {kind!r}; kinds: {', '.join(KINDS)}.")
+        offers = self._offers.get((kind, name))
+        if not offers:
+            raise self.unknown(kind, name, self.names(kind))
+        if offers[0].fault:
+            raise ConfigError(offers[0].fault)
+        return offers[0]
+
+    def get(self, kind: str, name: str) -> PartSpec:
+        """The spec behind a name, or a ConfigError that says which names there are."""
+        return self.find(kind, name).spec
+
+    def names(self, kind: str) -> list[str]:
+        """The usable names of a kind, sorted."""
+        return sorted(n for (k, n), offers in self._offers.items() if k == kind and not offers[0].fault)
+
+    def offers(self, kind: str | None = None) -> list[Offer]:
+        """Every offer, also those whose name two packages claim, by kind and name."""
+        rows = [o for offers in self._offers.values() for o in offers if kind in (None, o.kind)]
+        order = list(KINDS)
+        return sorted(rows, key=lambda o: (order.index(o.kind), o.name, o.distribution))
+
+    def broken(self) -> list[Broken]:
+        """The plugins that could not be used."""
+        return list(self.faults)
+
+    def config_packages(self) -> list[tuple[str, str]]:
+        """(distribution, ``pkg://`` path) of every folder of presets that plugins bring."""
+        return [(p.source.distribution, path) for p in self.plugins for path in p.config_packages]
+
+    def unknown(self, kind: str, name: object, known: Iterable[str]) -> ConfigError:
+        """The error for a name nobody offers; it names the plugins that might have."""
+        names = sorted(known)
+        text = f"unknown {kind} {str(name)!r}; {near_match(str(name), names)}known: "
+        text += ", ".join(names) or "none"
+        if self.faults:
+            causes = "; ".join(fault_text(fault) for fault in self.faults)
+            text += f" (it may belong to a plugin that could not be loaded: {causes})"
+        return ConfigError(text + ".")
+
+
+def fault_text(fault: Broken) -> str:
+    """A broken plugin as part of another sentence."""
+    return str(fault).rstrip(".")
+
+
+def _conflict(rivals: Sequence[Offer]) -> str:
+    sources = " and ".join(f"{o.source} (plugin {o.source.plugin!r})" for o in rivals)
+    return (
+        f"{rivals[0].kind} {rivals[0].name!r} is offered by {sources}, so the name means neither; "
+        "uninstall one or name its plugin in FOREDRAFT_BLOCK_PLUGINS."
+    )

@@ -1,0 +1,1 @@
+"""The kinds of target model, one file each."""

@@ -1,0 +1,123 @@
+"""What the built-in targets offer: names, configs, factories. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from ..checks import check_choice, check_range
+from ..plugins import hookimpl
+from ..specs import TargetSpec
+
+if TYPE_CHECKING:
+    from ..interfaces import Target
+
+DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
+LINEARS = ("library", "measured")
+
+
+@dataclass
+class ModelConfig:
+    """How a transformers model is loaded and run.
+
+    Args:
+        dtype: ``auto`` takes the one the weights are stored in.
+        device: ``auto`` takes CUDA where there is one.
+        attention: transformers' attention implementation; ``auto`` lets transformers choose.
+        device_map: transformers' ``device_map`` (needs accelerate), for several devices.
+        linear: ``measured`` replaces linear layers on CPU by ones that pick the fastest operand
+            order for few rows (equal up to rounding); ``library`` leaves the model alone.
+    """
+
+    dtype: str = "auto"
+    device: str = "auto"
+    attention: str = "auto"
+    device_map: Optional[str] = None  # noqa: UP045 - OmegaConf reads this on Python 3.10
+    linear: str = "library"
+
+    def __post_init__(self) -> None:
+        check_choice("target.dtype", self.dtype, DTYPES)
+        check_choice("target.linear", self.linear, LINEARS)
+
+
+@dataclass
+class CausalLMConfig(ModelConfig):
+    """Any transformers causal LM.
+
+    Args:
+        model: a hub id or a folder; weights are read from safetensors only.
+        revision: a hub revision.
+        trust_remote_code: run code that comes with the model. Off unless you ask for it.
+    """
+
+    model: str = ""
+    revision: Optional[str] = None  # noqa: UP045
+    trust_remote_code: bool = False
+
+
+@dataclass
+class SmolLM2Config(ModelConfig):
+    """SmolLM2-135M-Instruct, the default model; ``foredraft fetch smollm2`` brings it."""
+
+    dtype: str = "float32"
+
+
+@dataclass
+class TableConfig:
+    """A target whose law is a table over the last ``order`` tokens; no model involved.
+
+    Args:
+        vocab_size: number of tokens, 2 to 4096.
+        order: how many tokens the law depends on; contexts shorter than that have rows of their own.
+        sharpness: standard deviation of the random logits; 0 is uniform.
+        zeros: share of entries set to zero probability, below 1.
+        seed: of the random table.
+        path: a safetensors file with ``probs [contexts, vocab]`` in place of a random table.
+        eos: a token that ends an answer, or null.
+        max_context: positions a row can hold.
+    """
+
+    vocab_size: int = 8
+    order: int = 1
+    sharpness: float = 2.0
+    zeros: float = 0.0
+    seed: int = 0
+    path: Optional[str] = None  # noqa: UP045
+    eos: Optional[int] = None  # noqa: UP045
+    max_context: int = 4096
+
+    def __post_init__(self) -> None:
+        check_range("target.vocab_size", self.vocab_size, 2, 4096)
+        check_range("target.order", self.order, 0, 8)
+        check_range("target.zeros", self.zeros, 0, 0.99)
+        check_range("target.sharpness", self.sharpness, 0, 100)
+        check_range("target.max_context", self.max_context, 2, 10**6)
+        check_range("target.vocab_size ** target.order", self.vocab_size**self.order, 1, 10**6)
+
+
+def _causal_lm(config: CausalLMConfig) -> Target:
+    from .causal_lm import CausalLM
+
+    return CausalLM.from_config(config)
+
+
+def _smollm2(config: SmolLM2Config) -> Target:
+    from .smollm2 import smollm2
+
+    return smollm2(config)
+
+
+def _table(config: TableConfig) -> Target:
+    from .table import TableTarget
+
+    return TableTarget.from_config(config)
+
+
+@hookimpl
+def foredraft_targets() -> list[TargetSpec]:
+    """The built-in targets."""
+    return [
+        TargetSpec("causal_lm", _causal_lm, CausalLMConfig, "any transformers causal LM"),
+        TargetSpec("smollm2", _smollm2, SmolLM2Config, "SmolLM2-135M-Instruct, the default"),
+        TargetSpec("table", _table, TableConfig, "a table of laws, for exact studies"),
+    ]

@@ -1,0 +1,80 @@
+"""Any transformers causal LM as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..cache import RaggedModel, cache_bytes
+from ..interfaces import Target, TargetSession
+from ..models import check_model, eos_ids, load_model, load_tokenizer, max_context
+
+if TYPE_CHECKING:
+    from .builtin import CausalLMConfig, ModelConfig
+
+PREFILL_CHUNK = 512
+
+
+class CausalLM(Target):
+    """A loaded transformers model.
+
+    Args:
+        model: a causal LM; it is put into evaluation mode and otherwise left as it is.
+        tokenizer: its tokenizer, or None when only ids go in and out.
+
+    Raises:
+        ConfigError: when its state cannot be rolled back per row, with the reason.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any = None) -> None:
+        check_model(model)
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.vocab_size = int(model.config.get_text_config().vocab_size)
+        self.max_context = max_context(model.config)
+        self.eos_ids = eos_ids(model, tokenizer)
+        self.device = model.device
+
+    @classmethod
+    def from_config(cls, config: CausalLMConfig) -> CausalLM:
+        """Loads ``config.model`` from the hub or a folder."""
+        model = load_model(config.model, config, config.revision, config.trust_remote_code)
+        tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
+        return cls(prepare(model, config), tokenizer)
+
+    def start(self, rows: int, capacity: int) -> CausalLMSession:
+        return CausalLMSession(self, rows, capacity)
+
+    def session_bytes(self, rows: int, capacity: int) -> int:
+        return cache_bytes(self.model, rows, capacity)
+
+
+def prepare(model: Any, config: ModelConfig) -> Any:
+    """Applies what the config asks for beyond loading."""
+    if config.linear == "measured":
+        from ..linear import speed_up_linears
+
+        speed_up_linears(model)
+    return model
+
+
+class CausalLMSession(TargetSession):
+    """The ragged cache of one batch; ``ragged`` is open to drafters that share it."""
+
+    def __init__(self, target: CausalLM, rows: int, capacity: int) -> None:
+        self.vocab_size, self.device = target.vocab_size, target.device
+        self.ragged = RaggedModel(target.model, rows, capacity)
+
+    def prefill(self, tokens: Sequence[Sequence[int]]) -> None:
+        self.ragged.prefill([list(row) for row in tokens], PREFILL_CHUNK)
+
+    def forward(self, tokens: Tensor, counts: list[int]) -> Tensor:
+        return self.ragged.forward(tokens, counts)
+
+    def advance(self, counts: list[int]) -> None:
+        self.ragged.advance(counts)
+
+    def select(self, rows: list[int]) -> None:
+        self.ragged.select(rows)

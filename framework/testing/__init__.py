@@ -1,0 +1,1 @@
+"""Tools for proving that a part is lossless: tiny models, exact laws, scripted drafters."""

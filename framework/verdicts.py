@@ -1,0 +1,44 @@
+"""Pieces that verification rules share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .interfaces import Draft
+
+
+def token_probs(target_probs: Tensor, tokens: Tensor) -> Tensor:
+    """The target's probability of each drafted token.
+
+    ``target_probs [batch, width + 1, vocab]``, ``tokens [batch, width]`` -> ``[batch, width]``.
+    """
+    return target_probs[:, : tokens.shape[1]].gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
+def leading(stands: Tensor) -> Tensor:
+    """How many positions stand before the first that does not: ``[batch, width] -> [batch]``."""
+    return stands.long().cumprod(-1).sum(-1)
+
+
+def law_at(target_probs: Tensor, position: Tensor) -> Tensor:
+    """The target's law at one position per row: ``[batch, vocab]``."""
+    index = position.view(-1, 1, 1).expand(-1, 1, target_probs.shape[-1])
+    return target_probs.gather(1, index).squeeze(1)
+
+
+def correction_law(draft: Draft, target_probs: Tensor, accepted: Tensor) -> Tensor:
+    """The law of the token after the accepted ones (Algorithm 1, last step).
+
+    All of the row's own draft stood: the target's law there. Else: the normalised residual, or,
+    where that is empty (target equal to draft, up to rounding), the target's law.
+    """
+    target_row = law_at(target_probs, accepted)
+    if draft.width == 0:
+        return target_row
+    residual = draft.law.residual(target_row, accepted.clamp(max=draft.width - 1))
+    mass = residual.sum(-1, keepdim=True)
+    lengths = draft.mask.sum(-1)
+    rejected = (accepted < lengths).unsqueeze(1) & (mass > 0)
+    tiny = torch.finfo(mass.dtype).tiny
+    return (residual / mass.clamp(min=tiny)).where(rejected, target_row)
