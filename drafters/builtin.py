@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
@@ -47,7 +47,7 @@ class NgramConfig:
     """
 
     order: int = 3
-    path: Optional[str] = None  # noqa: UP045 - OmegaConf reads this on Python 3.10
+    path: str | None = None
 
     def __post_init__(self) -> None:
         check_whole("drafter.order", self.order, 1, 6)

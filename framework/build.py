@@ -31,9 +31,7 @@ class Built:
     parts: Parts
 
 
-def build(
-    config: DictConfig | Mapping[str, Any] | Parts, target: Target | None = None
-) -> Built:
+def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None = None) -> Built:
     """Builds every part of a config.
 
     Args:

@@ -1,4 +1,4 @@
-"""From overrides to plain objects: ``compose`` a config, then ``to_objects``; see also ``build.py``.
+"""From overrides to plain objects: ``compose``, then ``to_objects``; ``build.py`` goes on.
 
 The dataclass beside each part is the only schema and the only place of its defaults. The framework
 hands those defaults to Hydra as ``<kind>/<name>``; YAML holds presets and experiments.
@@ -18,10 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from .config_checks import check_folder
 from .config_hydra import compose_tree, one_sentence, session
-from .config_overrides import argument, check_by_hand, product
+from .config_overrides import GROUPS, argument, check_by_hand, product
 from .config_schema import RunConfig, RuntimeConfig, SamplingConfig
 from .config_values import read_record
-from .errors import ConfigError
+from .errors import ConfigError, near_match
 from .plugins import registry
 from .registry import KINDS
 from .specs import PartSpec
@@ -78,9 +78,7 @@ def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None)
     return config
 
 
-def expand_sweep(
-    overrides: Sequence[str], config_dir: Path | str | None = None
-) -> list[list[str]]:
+def expand_sweep(overrides: Sequence[str], config_dir: Path | str | None = None) -> list[list[str]]:
     """The overrides of every run of a sweep: ``drafter=a,b seed=range(0,3)`` is six runs."""
     schemas = _schemas()
     with session(schemas, _folder(config_dir, schemas)) as loader:
@@ -93,7 +91,8 @@ def to_objects(config: DictConfig | Mapping[str, Any]) -> Parts:
     parts = {kind: part(kind, values.pop(kind, None)) for kind in KINDS}
     sampling = read_record(SamplingConfig, values.pop("sampling", None), "sampling")
     runtime = read_record(RuntimeConfig, values.pop("runtime", None), "runtime")
-    run = read_record(RunConfig, values, "")
+    top = [*(f.name for f in dataclasses.fields(RunConfig)), *GROUPS]
+    run = read_record(RunConfig, values, "", "", lambda name: near_match(name, top))
     return Parts(**parts, sampling=sampling, runtime=runtime, run=run)
 
 
@@ -110,9 +109,10 @@ def part(kind: str, values: object, key: str | None = None) -> Part:
     """Reads ``{name: ..., values}``: a part of the config, or one nested in another's config."""
     key = key or kind
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
+        known = ", ".join(registry().names(kind))
         raise ConfigError(
             f"{key}={values!r} names no {kind}; it must have a 'name', which a preset gets from "
-            f"'defaults: [<name>, _self_]', and known names are {', '.join(registry().names(kind))}."
+            f"'defaults: [<name>, _self_]'; known: {known}."
         )
     spec = registry().get(kind, values["name"])
     rest = {name: value for name, value in values.items() if name != "name"}
@@ -148,7 +148,11 @@ def _plain(value: Any) -> Any:
 
 def _schemas() -> dict[str, dict[str, Any]]:
     """Every group option that a dataclass defines, by its path, with its defaults."""
-    found = {"run": RunConfig, "sampling/standard": SamplingConfig, "runtime/standard": RuntimeConfig}
+    found = {
+        "run": RunConfig,
+        "sampling/standard": SamplingConfig,
+        "runtime/standard": RuntimeConfig,
+    }
     schemas = {path: _defaults(schema) for path, schema in found.items()}
     for kind in KINDS:
         for name in registry().names(kind):
@@ -174,7 +178,9 @@ def _folder(config_dir: Path | str | None, schemas: Mapping[str, object]) -> Pat
     for path in folder.rglob("*.yaml"):
         name = path.relative_to(folder).as_posix()
         if (shipped / name).is_file() or name.removesuffix(".yaml") in schemas:
-            raise ConfigError(f"{name!r} in the config folder has the name of a config that exists already.")
+            raise ConfigError(
+                f"{name!r} in the config folder has the name of a config that exists already."
+            )
     return folder
 
 

@@ -18,7 +18,7 @@ import yaml
 from .errors import ConfigError
 
 MAX_ENTRIES = 5_000
-MAX_BYTES = 1_000_000
+MAX_BYTES = 256 * 1024
 MAX_DEPTH = 50
 
 _REFERENCE = re.compile(r"\$\{\.*[A-Za-z]\w*(\.\w+)*\}")
@@ -31,7 +31,9 @@ _TAGS = {f"tag:yaml.org,2002:{n}" for n in "map seq str int float bool null time
 def check_key(key: str, where: str) -> None:
     """Refuses a key that steers Hydra or asks for an object to be made."""
     if _HYDRA.search(key):
-        raise ConfigError(f"{where} sets {key!r}; settings of hydra have no use here and are refused.")
+        raise ConfigError(
+            f"{where} sets {key!r}; settings of hydra have no use here and are refused."
+        )
     for part in re.split(r"[./@]", key):
         if re.fullmatch(r"_\w*_", part):
             raise ConfigError(
@@ -72,7 +74,8 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"the config folder {str(folder)!r} is not a folder.")
     for path in _entries(folder):
         where = f"{path.relative_to(folder).as_posix()!r} in the config folder"
-        check_key(path.relative_to(folder).with_suffix("").as_posix(), where)
+        if _HYDRA.search(path.relative_to(folder).as_posix()):
+            raise ConfigError(f"{where} belongs to hydra, whose settings are refused.")
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
             raise ConfigError(f"{where} is a link that leaves the folder.")
         if path.suffix == ".yml":
@@ -150,7 +153,9 @@ def _check_defaults(root: yaml.MappingNode, where: str) -> None:
             for text, pattern in _default_words(value):
                 check_package(text, f"the defaults list of {where}")
                 if not pattern.fullmatch(text):
-                    raise ConfigError(f"the defaults list of {where} names {text!r}, which is no config.")
+                    raise ConfigError(
+                        f"the defaults list of {where} names {text!r}, which is no config."
+                    )
 
 
 def _default_words(node: yaml.Node) -> Iterator[tuple[str, re.Pattern[str]]]:

@@ -46,10 +46,11 @@ class PresetSearchPath(SearchPathPlugin):
 def session(schemas: Mapping[str, Any], folder: Path | None) -> Iterator[ConfigLoader]:
     """Opens Hydra on ``foredraft.conf`` with ``{"group/name": defaults}`` as schemas."""
     with _lock, warnings.catch_warnings(), _restored_globals():
-        warnings.filterwarnings("ignore", message=r".*version_base")  # Hydra 1.4's only way is 1.5's
-        _extra_paths[:] = registry().config_packages()
+        # 1.3.8 needs version_base, 1.4 warns of it.
+        warnings.filterwarnings("ignore", message=r".*version_base")
         if folder is not None:
             _extra_paths.append(("config folder", f"file://{folder.resolve()}"))
+        _extra_paths.extend(registry().config_packages())
         for path, node in schemas.items():
             group, _, name = path.rpartition("/")
             ConfigStore.instance().store(name, node, group or None, provider="foredraft")
@@ -80,6 +81,8 @@ def compose_tree(arguments: Sequence[str]) -> DictConfig:
     """Composes inside a session; whatever Hydra raises becomes one sentence."""
     try:
         return hydra.compose(MAIN, list(arguments))
+    except MissingConfigException as error:
+        raise _missing(error) from error
     except Exception as error:
         raise one_sentence(error) from error
 
@@ -87,10 +90,14 @@ def compose_tree(arguments: Sequence[str]) -> DictConfig:
 def one_sentence(error: Exception) -> ConfigError:
     """Hydra's and OmegaConf's messages have many lines; the first ones say what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        wanted = (error.missing_cfg_file or "").rpartition("/")[2]
-        known = sorted(error.options)
-        return ConfigError(f"{lines[0]}; {near_match(wanted, known)}known: {', '.join(known)}.")
     keys = [line.replace("full_key: ", "key ") for line in lines[1:] if line.startswith("full_key")]
     text = ", ".join([*(lines[:1] or [type(error).__name__]), *keys])
     return ConfigError(f"the config cannot be composed: {text.rstrip('.')}.")
+
+
+def _missing(error: MissingConfigException) -> ConfigError:
+    """A defaults list of somebody's file names a config that does not exist."""
+    group, _, wanted = (error.missing_cfg_file or "").removesuffix(".yaml").rpartition("/")
+    known = sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+    line = str(error).splitlines()[0].rstrip(".")
+    return ConfigError(f"{line}; {near_match(wanted, known)}known: {', '.join(known) or 'none'}.")

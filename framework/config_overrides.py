@@ -41,10 +41,12 @@ def parse(text: object) -> Override:
             "around a value that holds spaces or signs."
         ) from error
     key, where = override.key_or_group, f"the override {text!r}"
-    check_key(f"{key}@{override.package or ''}", where)
+    check_key(key if override.package is None else f"{key}@{override.package}", where)
     check_value(override.value(), where)
     if override.type is not OverrideType.CHANGE or override.package is not None:
-        raise ConfigError(f"{where} is not possible; every key is there already: write 'key=value'.")
+        raise ConfigError(
+            f"{where} is not possible; every key is there already: write 'key=value'."
+        )
     if not re.fullmatch(r"[A-Za-z]\w*(\.\w+)*", key):
         raise ConfigError(f"{where} has the key {key!r}, which is not a key.")
     return override
@@ -71,6 +73,8 @@ def argument(text: str, loader: ConfigLoader) -> str | None:
 def check_option(group: str, value: object, loader: ConfigLoader) -> None:
     """Refuses a group option that does not exist, without loading or importing anything."""
     known = options(group, loader)
+    if isinstance(value, str) and registry().fault(group, value):
+        raise ConfigError(registry().fault(group, value))
     if isinstance(value, str) and value in known:
         return
     if isinstance(value, str) and re.fullmatch(r"\w+(/\w+)+", value):
@@ -78,11 +82,8 @@ def check_option(group: str, value: object, loader: ConfigLoader) -> None:
         if name in options(f"{group}/{folder}", loader):
             return
     if group not in KINDS:
-        raise ConfigError(
-            f"unknown {group} {str(value)!r}; {near_match(str(value), known)}known: {', '.join(known)}."
-        )
-    if any(offer.name == value and offer.fault for offer in registry().offers(group)):
-        registry().find(group, str(value))
+        hint = near_match(str(value), known)
+        raise ConfigError(f"unknown {group} {str(value)!r}; {hint}known: {', '.join(known)}.")
     raise registry().unknown(group, "null" if value is None else value, known)
 
 
@@ -99,7 +100,9 @@ def check_by_hand(config: object, given: Sequence[str], key: str = "") -> None:
             check_by_hand(value, given, f"{key}.{index}")
     elif config and (key in BY_HAND or key.endswith(".trust_remote_code")):
         if not any(key == name or key.startswith(f"{name}.") for name in given):
-            raise ConfigError(f"{key}={config!r} is set by a config file; only an override may set it.")
+            raise ConfigError(
+                f"{key}={config!r} is set by a config file; only an override may set it."
+            )
 
 
 def options(group: str, loader: ConfigLoader) -> list[str]:
@@ -124,10 +127,14 @@ def _values(text: str, loader: ConfigLoader) -> list[str]:
     if not override.is_sweep_override():
         return [text.strip()]
     if not override.is_discrete_sweep():
-        raise ConfigError(f"{text!r} has no end of values; list them, or use range(start,stop,step).")
+        raise ConfigError(
+            f"{text!r} has no end of values; list them, or use range(start,stop,step)."
+        )
     override.config_loader = loader
     found = itertools.islice(override.sweep_iterator(), MAX_RUNS + 1)
     values = [f"{key}={_encoded(value)}" for value in found]
+    if not values and key not in GROUPS:
+        raise ConfigError(f"{text!r} is not possible; glob() is for {', '.join(GROUPS)}.")
     if not values:
         raise ConfigError(f"{text!r} matches nothing; known: {', '.join(options(key, loader))}.")
     for value in values:

@@ -67,5 +67,7 @@ class RunConfig:
         if self.seed is not None:
             check_whole("seed", self.seed, 0, (1 << 63) - 1)
         if "" in self.stop:
-            raise ConfigError("stop='' is not possible; a stop string needs at least one character.")
+            raise ConfigError(
+                "stop='' is not possible; a stop string needs at least one character."
+            )
         check_choice("output", self.output, ("text", "json"))

@@ -21,7 +21,7 @@ _WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    str: "text (in quotes if it looks like a number or a word such as true)",
+    str: "text",
     Path: "a path",
     type(None): "null",
 }
@@ -47,12 +47,16 @@ def read_record(
         elsewhere: says where an unknown key would belong, for the message.
     """
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{key or 'the config'}={values!r} is not possible; it must be a group of keys.")
+        raise ConfigError(
+            f"{key or 'the config'}={values!r} is not possible; it must be a group of keys."
+        )
     hints = typing.get_type_hints(schema)
     names = [field.name for field in dataclasses.fields(schema) if field.init]
     for name in values:
         if name not in names:
-            raise ConfigError(_unknown_key(str(name), names, key, owner or key, elsewhere(str(name))))
+            raise ConfigError(
+                _unknown_key(str(name), names, key, owner or key, elsewhere(str(name)))
+            )
     known = {name: _read_or_refuse(v, hints[name], _join(key, name)) for name, v in values.items()}
     try:
         return schema(**known)
@@ -60,7 +64,9 @@ def read_record(
         raise
     except (ValueError, TypeError, AssertionError) as error:
         text = " ".join(str(error).split()).rstrip(".")
-        raise ConfigError(f"the values of {key or 'the config'} are not possible: {text}.") from error
+        raise ConfigError(
+            f"the values of {key or 'the config'} are not possible: {text}."
+        ) from error
 
 
 def _read_or_refuse(value: object, hint: Any, key: str) -> Any:
@@ -69,7 +75,10 @@ def _read_or_refuse(value: object, hint: Any, key: str) -> Any:
     result = _read(value, hint, key)
     if result is _UNFIT:
         shown = "null" if value is None else repr(value)
-        raise ConfigError(f"{key}={shown} is not possible; it must be {_describe(hint)}.")
+        possible = _describe(hint)
+        if "text" in possible and isinstance(value, int | float):
+            possible += " (in quotes it would be text)"
+        raise ConfigError(f"{key}={shown} is not possible; it must be {possible}.")
     return result
 
 
@@ -109,7 +118,10 @@ def _read_list(value: Any, kind: Any, arguments: tuple[Any, ...], key: str) -> A
     if fixed and len(arguments) != len(value):
         return _UNFIT
     hints = arguments if fixed else (arguments[:1] or (Any,)) * len(value)
-    items = [_read(item, hint, f"{key}.{i}") for i, (item, hint) in enumerate(zip(value, hints, strict=True))]
+    items = [
+        _read(item, hint, f"{key}.{i}")
+        for i, (item, hint) in enumerate(zip(value, hints, strict=True))
+    ]
     if any(item is _UNFIT for item in items):
         return _UNFIT
     return tuple(items) if kind is tuple else items
@@ -133,7 +145,7 @@ def _describe(hint: Any) -> str:
         return "a group of keys"
     if origin is not None:
         inner = [_describe(option) for option in arguments if option is not Ellipsis]
-        return "a list, each item of it " + " and then ".join(inner or ["any value"])
+        return f"a list, such as [a,b], and each item {', then '.join(inner or ['any value'])}"
     return _WORDS.get(hint, f"a {getattr(hint, '__name__', hint)}")
 
 

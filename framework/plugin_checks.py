@@ -45,7 +45,8 @@ def examine(source: Source, module: object, hooks: type, project: str) -> Plugin
     )
     _check_twice(parts)
     packages = tuple(_package(item) for item in _items(manager, PACKAGES_HOOK))
-    return Plugin(source, parts, packages)
+    presets = tuple(preset for path in packages for preset in _presets(path, parts))
+    return Plugin(source, parts, packages, presets)
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: object, hooks: type) -> None:
@@ -92,7 +93,9 @@ def _checked(kind: str, hook: str, spec: object) -> PartSpec:
     _check_name(kind, spec.name)
     _check_config(kind, spec)
     if not callable(spec.factory):
-        raise PluginFault(f"{kind} {spec.name!r} has the factory {spec.factory!r}; it must be callable.")
+        raise PluginFault(
+            f"{kind} {spec.name!r} has the factory {spec.factory!r}; it must be callable."
+        )
     return spec
 
 
@@ -103,8 +106,12 @@ def _check_name(kind: str, name: object) -> None:
             f"{kind} {name!r} is not a possible name; it must be lower case letters, digits and "
             f"underscores, begin with a letter, and be none of {', '.join(sorted(RESERVED))}."
         )
-    if (resources.files("foredraft.conf") / kind / f"{name}.yaml").is_file():
-        raise PluginFault(f"{kind} {name!r} is the name of a preset that ships with Foredraft.")
+    _check_not_ours(kind, str(name))
+
+
+def _check_not_ours(group: str, name: str) -> None:
+    if (resources.files("foredraft.conf") / group / f"{name}.yaml").is_file():
+        raise PluginFault(f"{group} {name!r} is the name of a preset that ships with Foredraft.")
 
 
 def _check_config(kind: str, spec: PartSpec) -> None:
@@ -122,7 +129,9 @@ def _check_config(kind: str, spec: PartSpec) -> None:
         OmegaConf.structured(config)
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise PluginFault(f"{label} has a field of a type that a config cannot hold: {reason}.") from error
+        raise PluginFault(
+            f"{label} has a field of a type that a config cannot hold: {reason}."
+        ) from error
 
 
 def _check_twice(parts: tuple[tuple[str, PartSpec], ...]) -> None:
@@ -138,5 +147,23 @@ def _package(path: object) -> str:
         raise PluginFault(f"{PACKAGES_HOOK} gave {path!r}; it must give 'pkg://<package>' paths.")
     found = importlib.util.find_spec(path.removeprefix("pkg://"))
     if found is None or found.origin is None:
-        raise PluginFault(f"{PACKAGES_HOOK} gave {path!r}, which is no package with an __init__.py.")
+        raise PluginFault(
+            f"{PACKAGES_HOOK} gave {path!r}, which is no package with an __init__.py."
+        )
     return path
+
+
+def _presets(path: str, parts: tuple[tuple[str, PartSpec], ...]) -> Iterator[tuple[str, str]]:
+    """The presets of a config package; none may have the name of a part or of one of ours."""
+    taken = {(kind, spec.name) for kind, spec in parts}
+    for group in resources.files(path.removeprefix("pkg://")).iterdir():
+        for item in group.iterdir() if group.is_dir() else ():
+            preset = (group.name, item.name.removesuffix(".yaml"))
+            if not item.name.endswith(".yaml"):
+                continue
+            _check_not_ours(*preset)
+            if preset in taken:
+                raise PluginFault(
+                    f"its preset {'/'.join(preset)}.yaml has the name of its own part."
+                )
+            yield preset

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import metadata
 from typing import Protocol
@@ -21,10 +19,10 @@ import pluggy
 
 from .errors import PluginFault
 from .plugin_checks import examine
+from .plugin_discovery import GROUP, installed
 from .registry import Broken, Plugin, Registry, Source
 from .specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
 
-GROUP = "foredraft"
 BUILTINS = (
     "foredraft.framework.targets.builtin",
     "foredraft.drafters.builtin",
@@ -43,7 +41,7 @@ class Hooks(Protocol):
     def foredraft_drafters(self) -> Iterable[DrafterSpec]:
         """Offers drafters.
 
-        A whole plugin module, found by ``[project.entry-points.foredraft]`` ``echo = "echo_draft"``::
+        A whole plugin module, found by the entry point ``echo = "echo_draft"``::
 
             from dataclasses import dataclass
             from foredraft.framework.plugins import hookimpl
@@ -150,25 +148,10 @@ def _load() -> Registry:
     for module in BUILTINS:
         source = Source(module, GROUP, version)
         results.append(_examined(source, partial(importlib.import_module, module)))
-    results.extend(_installed())
+    for found in installed():
+        results.append(found if isinstance(found, Broken) else _examined(*found))
     plugins = [r for r in results if isinstance(r, Plugin)] + list(_in_process.values())
     return Registry(plugins, [r for r in results if isinstance(r, Broken)])
-
-
-def _installed() -> Iterator[Plugin | Broken]:
-    only, blocked = _listed("FOREDRAFT_PLUGINS"), _listed("FOREDRAFT_BLOCK_PLUGINS") or set()
-    seen: set[str] = set()
-    for point in sorted(metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
-        dist = point.dist
-        source = Source(point.name, dist.name if dist else "?", dist.version if dist else "?")
-        names = {_normal(source.plugin), _normal(source.distribution)}
-        seen |= names
-        if names & blocked:
-            yield Broken(source, "it is named in FOREDRAFT_BLOCK_PLUGINS.")
-        elif only is None or names & only:
-            yield _examined(source, point.load)
-    for name in sorted((only or set()) - seen):
-        yield Broken(Source(name, name, "?"), "FOREDRAFT_PLUGINS names it and it is not installed.")
 
 
 def _examined(source: Source, load: Callable[[], object]) -> Plugin | Broken:
@@ -181,16 +164,6 @@ def _examined(source: Source, load: Callable[[], object]) -> Plugin | Broken:
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split()).rstrip(".")
         return Broken(source, f"loading it raised {type(error).__name__}: {text}.")
-
-
-def _listed(variable: str) -> set[str] | None:
-    value = os.environ.get(variable)
-    return None if value is None else {_normal(n) for n in value.split(",") if n.strip()}
-
-
-def _normal(name: str) -> str:
-    """Distribution names compare as in PEP 503."""
-    return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
 def _own_version() -> str:

@@ -36,11 +36,19 @@ class Source:
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin that passed every check at load."""
+    """A plugin that passed every check at load.
+
+    Args:
+        source: where it came from.
+        parts: (kind, spec) of what it offers.
+        config_packages: ``pkg://`` paths of its presets.
+        presets: (group, name) of the presets found there.
+    """
 
     source: Source
     parts: tuple[tuple[str, PartSpec], ...] = ()
     config_packages: tuple[str, ...] = ()
+    presets: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,30 +107,35 @@ class Registry:
 
     plugins: Sequence[Plugin]
     faults: Sequence[Broken]
-    _offers: dict[tuple[str, str], list[Offer]] = field(default_factory=dict, init=False)
+    _claims: dict[tuple[str, str], list[Source]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for plugin in self.plugins:
-            for kind, spec in plugin.parts:
-                offer = Offer(kind, spec.name, plugin.source, spec)
-                self._offers.setdefault((kind, spec.name), []).append(offer)
-        for key, rivals in self._offers.items():
-            if len(rivals) > 1:
-                fault = _conflict(rivals)
-                self._offers[key] = [
-                    Offer(o.kind, o.name, o.source, o.spec, fault) for o in rivals
-                ]
+            parts = [(kind, spec.name) for kind, spec in plugin.parts]
+            for claim in (*parts, *plugin.presets):
+                self._claims.setdefault(claim, []).append(plugin.source)
+
+    def fault(self, group: str, name: str) -> str:
+        """Why a name cannot be used although it is offered; empty when it can."""
+        sources = self._claims.get((group, name), [])
+        if len(sources) < 2:
+            return ""
+        shown = " and ".join(f"{source} (plugin {source.plugin!r})" for source in sources)
+        return (
+            f"{group} {name!r} is offered by {shown}, so the name means neither; uninstall one or "
+            "name its plugin in FOREDRAFT_BLOCK_PLUGINS."
+        )
 
     def find(self, kind: str, name: str) -> Offer:
         """The offer behind a name, with the package it came from."""
         if kind not in KINDS:
             raise ConfigError(f"there is no kind of part {kind!r}; kinds: {', '.join(KINDS)}.")
-        offers = self._offers.get((kind, name))
-        if not offers:
-            raise self.unknown(kind, name, self.names(kind))
-        if offers[0].fault:
-            raise ConfigError(offers[0].fault)
-        return offers[0]
+        if self.fault(kind, name):
+            raise ConfigError(self.fault(kind, name))
+        for offer in self.offers(kind):
+            if offer.name == name:
+                return offer
+        raise self.unknown(kind, name, self.names(kind))
 
     def get(self, kind: str, name: str) -> PartSpec:
         """The spec behind a name, or a ConfigError that says which names there are."""
@@ -130,11 +143,16 @@ class Registry:
 
     def names(self, kind: str) -> list[str]:
         """The usable names of a kind, sorted."""
-        return sorted(n for (k, n), offers in self._offers.items() if k == kind and not offers[0].fault)
+        return [offer.name for offer in self.offers(kind) if not offer.fault]
 
     def offers(self, kind: str | None = None) -> list[Offer]:
         """Every offer, also those whose name two packages claim, by kind and name."""
-        rows = [o for offers in self._offers.values() for o in offers if kind in (None, o.kind)]
+        rows = [
+            Offer(k, spec.name, plugin.source, spec, self.fault(k, spec.name))
+            for plugin in self.plugins
+            for k, spec in plugin.parts
+            if kind in (None, k)
+        ]
         order = list(KINDS)
         return sorted(rows, key=lambda o: (order.index(o.kind), o.name, o.distribution))
 
@@ -160,11 +178,3 @@ class Registry:
 def fault_text(fault: Broken) -> str:
     """A broken plugin as part of another sentence."""
     return str(fault).rstrip(".")
-
-
-def _conflict(rivals: Sequence[Offer]) -> str:
-    sources = " and ".join(f"{o.source} (plugin {o.source.plugin!r})" for o in rivals)
-    return (
-        f"{rivals[0].kind} {rivals[0].name!r} is offered by {sources}, so the name means neither; "
-        "uninstall one or name its plugin in FOREDRAFT_BLOCK_PLUGINS."
-    )

@@ -128,7 +128,7 @@ def _top_k(scores: Tensor, k: Tensor, widest: int) -> Tensor:
 
 def _top_p(scores: Tensor, p: Tensor) -> Tensor:
     """Keeps a token while the mass of the likelier ones is below p; the first always stays."""
-    ordered, index = scores.softmax(-1).sort(-1, descending=True, stable=True)
+    ordered, index = torch.sort(scores.softmax(-1), dim=-1, descending=True, stable=True)
     drop = (ordered.cumsum(-1) - ordered >= p) & (p < 1)
     drop[..., 0] = False
     return scores.masked_fill(torch.zeros_like(drop).scatter(-1, index, drop), -math.inf)

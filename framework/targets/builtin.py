@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from ..checks import check_choice, check_range
 from ..plugins import hookimpl
@@ -32,7 +32,7 @@ class ModelConfig:
     dtype: str = "auto"
     device: str = "auto"
     attention: str = "auto"
-    device_map: Optional[str] = None  # noqa: UP045 - OmegaConf reads this on Python 3.10
+    device_map: str | None = None
     linear: str = "library"
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class CausalLMConfig(ModelConfig):
     """
 
     model: str = ""
-    revision: Optional[str] = None  # noqa: UP045
+    revision: str | None = None
     trust_remote_code: bool = False
 
 
@@ -82,8 +82,8 @@ class TableConfig:
     sharpness: float = 2.0
     zeros: float = 0.0
     seed: int = 0
-    path: Optional[str] = None  # noqa: UP045
-    eos: Optional[int] = None  # noqa: UP045
+    path: str | None = None
+    eos: int | None = None
     max_context: int = 4096
 
     def __post_init__(self) -> None:

@@ -1,0 +1,94 @@
+"""What goes to the terminal: answers as they arrive, and notes beside them. Imports no torch."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..metrics import Metrics
+
+
+def note(line: str) -> None:
+    """One line on standard error, where nothing counts as a result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """Text of any origin as one harmless line."""
+    return visible(" ".join(text.split()))
+
+
+def visible(text: str) -> str:
+    """Text whose control characters, but newline and tab, are spelt out.
+
+    A model could otherwise drive the terminal it is shown on.
+    """
+    return "".join(_spelt(sign) if _steers(sign) else sign for sign in text)
+
+
+def _steers(sign: str) -> bool:
+    return unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t"
+
+
+def _spelt(sign: str) -> str:
+    return sign.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def write(text: str) -> None:
+    """Text of an answer to standard output: as it is into a pipe or file, visible on a terminal."""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+def console(stderr: bool = False) -> Console:
+    """A rich console that prints text as it is: no markup, no emoji codes, no colouring by guess."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def summary(parts: Sequence[Metrics], seconds: float, finish_reason: str = "") -> str:
+    """``64 tokens in 1.20 s (53.3 tokens/s), tau 2.90, accept rate 0.63, ended by eos``."""
+    from ..metrics import total
+
+    whole = total(parts)
+    rate = f" ({whole.emitted / seconds:.1f} tokens/s)" if seconds > 0 else ""
+    words = [f"{whole.emitted} tokens in {seconds:.2f} s{rate}", f"tau {_figure(whole.tau)}"]
+    words.append(f"accept rate {_figure(whole.accept_rate)}")
+    return ", ".join([*words, *([f"ended by {finish_reason}"] if finish_reason else [])])
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+class Progress:
+    """Counts finished prompts; silent unless there is a terminal that nothing else writes to."""
+
+    def __init__(self, bar: Any = None, task: Any = None) -> None:
+        self.bar, self.task = bar, task
+
+    def step(self) -> None:
+        """One more is done."""
+        if self.bar is not None:
+            self.bar.advance(self.task)
+
+
+@contextmanager
+def progress(total: int, wanted: bool) -> Iterator[Progress]:
+    """A bar on standard error for files of prompts."""
+    if not (wanted and sys.stderr.isatty()):
+        yield Progress()
+        return
+    from rich.progress import Progress as Bar
+
+    # Redirection would move what is printed to standard output into standard error.
+    options = {"redirect_stdout": False, "redirect_stderr": False, "transient": True}
+    with Bar(console=console(stderr=True), **options) as bar:  # type: ignore[arg-type]
+        yield Progress(bar, bar.add_task("answering", total=total))

@@ -1,0 +1,122 @@
+"""``foredraft <command> ...``: picks the command and turns every failure into one line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib import metadata
+from typing import TextIO
+
+from ..errors import ConfigError, ForedraftError, near_match
+from .display import note, one_line
+
+COMMANDS = {
+    "generate": "answer a prompt, or a file of prompts, with any drafter and target",
+    "plugins": "list every target, drafter, verifier and policy that can be chosen",
+    "fit": "count n-grams of your texts for drafter=ngram",
+    "fetch": "bring the default model into the cache folder",
+    "demo": "decode with and without drafts, side by side",
+}
+USAGE = f"""\
+usage: foredraft <command> [arguments]
+
+commands:
+{chr(10).join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())}
+
+options:
+  --help     this text; after a command, that command's
+  --version  print the version
+  --trace    show the whole traceback of an error (also FOREDRAFT_FULL_ERROR=1)
+
+try: foredraft generate prompt="Why is the sky blue?" max_new_tokens=64"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code.
+
+    0 is success, 2 an error that names what to change, 1 a fault of the program, 130 Ctrl-C.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    trace = "--trace" in words or os.environ.get("FOREDRAFT_FULL_ERROR") == "1"
+    _prepare_streams()
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _dispatch([word for word in words if word != "--trace"])
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except Exception as error:
+        if trace:
+            traceback.print_exc()
+        return _report(error)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    name, *rest = words
+    if name == "--version":
+        print(f"foredraft {_version()}")
+        return 0
+    if name not in COMMANDS:
+        hint = near_match(name, COMMANDS)
+        raise ConfigError(f"unknown command {name!r}; {hint}commands: {', '.join(COMMANDS)}.")
+    module = f"{__package__}.{name}"
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(f"the command {name!r} is not part of this installation.")
+    command = getattr(importlib.import_module(module), name)
+    return int(command(rest) or 0)
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, ForedraftError):
+        note(f"foredraft: {one_line(str(error))}")
+        return 2
+    text = one_line(str(error)).rstrip(".")
+    note(
+        f"foredraft: unexpected {type(error).__name__}{': ' if text else ''}{text}; "
+        "run it again with --trace to see where."
+    )
+    return 1
+
+
+def _version() -> str:
+    try:
+        return metadata.version("foredraft")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _prepare_streams() -> None:
+    # transformers reads this when it is first imported; its remarks are no results of ours.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    note(f"foredraft: warning: {one_line(str(message))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

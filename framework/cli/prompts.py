@@ -1,0 +1,153 @@
+"""Prompts of a run: one text, or a file of JSON lines that is checked whole before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+
+FORMS = ("prompt", "turns", "prompt_ids", "messages")
+# What a line may not set, because it would be ignored: these hold for all prompts of a run.
+FOR_ALL = ("max_new_tokens", "seed", "stop", "temperature")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One prompt, or one conversation.
+
+    Args:
+        id: the line's own, else its place among the prompts.
+        form: which of ``FORMS`` it came in.
+        content: what the line holds under that name.
+        first: the number of its first turn among all turns of the run; part of the noise key.
+        where: for messages, ``line 3 of questions.jsonl``.
+    """
+
+    id: str | int
+    form: str
+    content: Any
+    first: int = 0
+    where: str = "prompt"
+
+    @property
+    def turns(self) -> int:
+        """Answers that it asks for."""
+        return len(self.content) if self.form == "turns" else 1
+
+    @property
+    def sha256(self) -> str:
+        """A hash by which a file of answers knows its prompts again."""
+        text = json.dumps([self.form, self.content], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def asked(self, turn: int) -> Any:
+        """What a turn asks, without the turns before it."""
+        return self.content[turn] if self.form == "turns" else self.content
+
+
+def read_items(config: dict[str, Any]) -> list[Item]:
+    """The prompts that a config names."""
+    if config["prompt"] is not None:
+        return [Item(0, "prompt", config["prompt"])]
+    if config["prompts"] is None:
+        raise InputError('there is no prompt; give prompt="..." or prompts=FILE.')
+    items: list[Item] = []
+    for form, content, own_id, where in _lines(config["prompts"]):
+        first = items[-1].first + items[-1].turns if items else 0
+        items.append(Item(len(items) if own_id is None else own_id, form, content, first, where))
+    if not items:
+        raise InputError(f"prompts={config['prompts']} holds no prompt.")
+    return items
+
+
+def _lines(path: str) -> Iterator[tuple[str, Any, str | int | None, str]]:
+    # Split at newlines only: JSON may hold U+2028 and its like inside a text.
+    for number, line in enumerate(read_text(path, "prompts").split("\n"), 1):
+        if line.strip():
+            where = f"line {number} of {'standard input' if path == '-' else path}"
+            yield (*_parsed(read_object(line, where), where), where)
+
+
+def read_text(path: str, key: str) -> str:
+    """A file, or standard input for ``-``, as text; one sentence when that is not possible."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise InputError(f"{key}={path} cannot be read: {error.strerror or error}.") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{key}={path} is not UTF-8 text: see line {line}.") from None
+
+
+def read_object(line: str, where: str) -> dict[str, Any]:
+    """One line of JSON, strictly: an object without repeated keys, NaN or broken characters."""
+    try:
+        value = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{where} holds half of a character (a lone surrogate).") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not valid JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{where} is not a JSON object; write " + '{"prompt": "..."}.')
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} is there twice")
+    return found
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _parsed(line: dict[str, Any], where: str) -> tuple[str, Any, str | int | None]:
+    forms = [form for form in FORMS if form in line]
+    if len(forms) != 1:
+        given = " and ".join(forms) or "none of them"
+        raise InputError(f"{where} must have one of {', '.join(FORMS)}; it has {given}.")
+    ignored = [key for key in FOR_ALL if key in line]
+    if ignored:
+        raise InputError(f"{where} sets {ignored[0]!r}, which is set for all prompts of a run.")
+    own_id = line.get("id", line.get("question_id"))
+    if own_id is not None and type(own_id) not in (str, int):
+        raise InputError(f"{where} has the id {own_id!r}; it must be text or a whole number.")
+    problem = _problem(forms[0], line[forms[0]])
+    if problem:
+        raise InputError(f"{where}: {problem}.")
+    return forms[0], line[forms[0]], own_id
+
+
+def _problem(form: str, value: Any) -> str:
+    if form == "prompt":
+        return "" if _is_text(value) else "prompt is empty or no text"
+    if not isinstance(value, list) or not value:
+        return f"{form} is empty or no list"
+    if form == "turns":
+        return "" if all(map(_is_text, value)) else "a turn is empty or no text"
+    if form == "prompt_ids":
+        good = all(type(token) is int and token >= 0 for token in value)
+        return "" if good else "prompt_ids must be whole numbers from 0"
+    return "" if all(map(_is_message, value)) else "a message must have the texts role and content"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_message(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("role"), str) and isinstance(value.get("content"), str)

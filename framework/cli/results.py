@@ -1,0 +1,75 @@
+"""One answer as one JSON object: what ``output=json`` prints and ``out=`` keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..requests import Answer
+    from .prompts import Item
+
+# Where texts come from and go to is not what an answer depends on.
+ELSEWHERE = ("prompt", "prompts", "out", "output")
+
+
+def kept_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The part of a config that answers depend on, as JSON will hold it."""
+    kept = {key: value for key, value in config.items() if key not in ELSEWHERE}
+    result: dict[str, Any] = strict(kept)
+    return result
+
+
+def result(
+    item: Item, turn: int, answer: Answer, tokenizer: Any, lossless: bool, config: dict[str, Any]
+) -> dict[str, Any]:
+    """The object of one answer; ``config`` is what ``kept_config`` gave."""
+    request = answer.request
+    return {
+        "id": item.id,
+        "turn": turn,
+        "index": request.index,
+        item.form if item.form != "turns" else "prompt": item.asked(turn),
+        "prompt_tokens": len(request.prompt),
+        "prompt_sha256": item.sha256,
+        "text": None if tokenizer is None else tokenizer.decode(answer.token_ids),
+        "trimmed_text": None if tokenizer is None else trimmed(answer, tokenizer),
+        "token_ids": answer.token_ids,
+        "finish_reason": answer.finish_reason,
+        "metrics": strict(answer.metrics.as_dict()),
+        "lossless": lossless,
+        "seed": request.seed,
+        "config": config,
+    }
+
+
+def trimmed(answer: Answer, tokenizer: Any) -> str:
+    """What a reader wants: no end mark, nothing from the stop string on."""
+    from ..stopping import trim
+
+    ids = shown_ids(answer.token_ids, answer.finish_reason, tokenizer)
+    return trim(tokenizer.decode(ids), answer.request.stop)
+
+
+def shown_ids(ids: list[int], finish_reason: str | None, tokenizer: Any) -> list[int]:
+    """The ids without the mark that ended them, where that is a mark and not text."""
+    marks = getattr(tokenizer, "all_special_ids", ())
+    ended = finish_reason == "eos" and bool(ids) and ids[-1] in marks
+    return ids[:-1] if ended else ids
+
+
+def line(value: dict[str, Any]) -> str:
+    """One line of strict JSON, in ASCII: some readers of lines split at U+2028 too."""
+    return json.dumps(value, allow_nan=False) + "\n"
+
+
+def strict(value: Any) -> Any:
+    """The value with ``inf`` and ``nan``, which JSON lacks, as words (a config reads them back)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    return value

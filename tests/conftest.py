@@ -1,0 +1,26 @@
+"""One thread, one seed, and the shared helpers importable however pytest was started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+# `python -m pytest` finds tests/ as a namespace package and leaves it off the path.
+sys.path.insert(0, str(Path(__file__).parent))
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    """Tests may use the global generator, each from the same start."""
+    torch.manual_seed(0)
+    yield
