@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..framework.cache import RaggedModel, cache_bytes, pad
 from ..framework.interfaces import Context, Drafter, Round, StepSession, Target
-from ..framework.models import check_model, load_model, load_tokenizer, max_context
+from ..framework.models import check_model, load_model, load_tokenizer, max_context, model_bytes
 from ..framework.vocabulary import check_same_tokens, fit_vocabulary
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ class CausalLMDrafter(Drafter):
     @classmethod
     def from_config(cls, config: CausalLMConfig, target: Target) -> CausalLMDrafter:
         """Loads ``config.model`` from the hub or a folder."""
-        model = load_model(config.model, config, config.revision, config.trust_remote_code, "drafter")
+        model = load_model(
+            config.model, config, config.revision, config.trust_remote_code, "drafter"
+        )
         tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
         return cls(model, target, tokenizer)
 
@@ -45,6 +47,9 @@ class CausalLMDrafter(Drafter):
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         return cache_bytes(self.model, rows, min(capacity, self.max_context or capacity))
+
+    def weight_bytes(self) -> int:
+        return model_bytes(self.model)
 
 
 class ModelSession(StepSession):
@@ -59,7 +64,9 @@ class ModelSession(StepSession):
         self.model = model
         self.capacity = min(context.capacity, limit or context.capacity)
         self.ragged = RaggedModel(model, context.rows, self.capacity)
-        self.ragged.prefill([row[:-1][: self.capacity] for row in context.tokens], PREFILL_CHUNK)
+        self.last_id = int(model.config.get_text_config().vocab_size) - 1
+        prompts = [self._known(row[:-1][: self.capacity]) for row in context.tokens]
+        self.ragged.prefill(prompts, PREFILL_CHUNK)
         self._fed = [0] * context.rows  # drafted tokens in the cache, behind its length
 
     def limits(self, gammas: list[int]) -> list[int]:
@@ -96,13 +103,18 @@ class ModelSession(StepSession):
         """Takes in the committed ids that are missing, and gives the logits behind the newest."""
         lengths = self.ragged.lengths
         missing = [
-            row[length : self.capacity] for row, length in zip(self.context.tokens, lengths, strict=True)
+            self._known(row[length : self.capacity])
+            for row, length in zip(self.context.tokens, lengths, strict=True)
         ]
         counts = [len(row) for row in missing]
         logits = self.ragged.forward(pad(missing, self.model.device), counts)
         self.ragged.advance(counts)
         last = torch.tensor([max(count - 1, 0) for count in counts], device=logits.device)
         return self._out(logits[torch.arange(len(counts), device=logits.device), last])
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """A committed id that this model lacks is read as its last one: a worse draft, no crash."""
+        return [min(token, self.last_id) for token in tokens]
 
     def _out(self, logits: Tensor) -> Tensor:
         return fit_vocabulary(logits, self.context.vocab_size).to(self.context.device)

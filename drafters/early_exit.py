@@ -61,11 +61,17 @@ def first_layers(model: Any, layers: int) -> Any:
     view, base = _shallow(model), _shallow(model.base_model)
     depth = model.config.get_text_config().num_hidden_layers
     name = next(
-        (name for name, child in base.named_children() if isinstance(child, nn.ModuleList) and len(child) == depth),
+        (
+            name
+            for name, child in base.named_children()
+            if isinstance(child, nn.ModuleList) and len(child) == depth
+        ),
         None,
     )
     if name is None:
-        raise ConfigError(f"drafter=early_exit found no list of {depth} layers in {type(base).__name__}.")
+        raise ConfigError(
+            f"drafter=early_exit found no list of {depth} layers in {type(base).__name__}."
+        )
     setattr(base, name, getattr(base, name)[:layers])
     base.config = copy.copy(base.config)
     base.config.num_hidden_layers = layers

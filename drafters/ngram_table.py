@@ -18,11 +18,19 @@ from ..framework.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..framework.interfaces import Target
-
     Successors = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 FORMAT = "foredraft-ngram-1"
+
+
+class Vocabulary(Protocol):
+    """What a table has to know of a target; ``foredraft fit`` has it without the weights."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    @property
+    def vocab_size(self) -> int: ...
 
 
 class Counts(Protocol):
@@ -94,9 +102,11 @@ class NgramTable:
     def check_order(self, order: int) -> None:
         """Refuses to draft at a higher order than was fitted."""
         if order > self.order:
-            raise ConfigError(f"drafter.order={order} is not possible; the file holds orders 1 to {self.order}.")
+            raise ConfigError(
+                f"drafter.order={order} is not possible; the file holds orders 1 to {self.order}."
+            )
 
-    def save(self, path: str | Path, target: Target) -> None:
+    def save(self, path: str | Path, target: Vocabulary) -> None:
         """Writes the file, whole or not at all."""
         meta = {"format": FORMAT, "order": self.order, "vocab_size": self.vocab_size,
                 "fingerprint": fingerprint(target.tokenizer)}  # fmt: skip
@@ -110,19 +120,23 @@ class NgramTable:
             partial.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: str, target: Target) -> NgramTable:
+    def load(cls, path: str, target: Vocabulary) -> NgramTable:
         """Reads a file that was fitted for this target's vocabulary."""
         try:
             with safe_open(path, framework="numpy") as file:
                 meta = json.loads((file.metadata() or {}).get("foredraft", "{}"))
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, ValueError) as error:
-            raise InputError(f"drafter.path={path} is not a readable n-gram file: {error}") from None
+            raise InputError(
+                f"drafter.path={path} is not a readable n-gram file: {error}"
+            ) from None
         _check_file(path, meta, arrays, target)
         return cls(arrays, int(meta["order"]), int(meta["vocab_size"]))
 
 
-def _count(texts: list[NDArray[np.int64]], length: int, vocab_size: int) -> dict[str, NDArray[np.int64]]:
+def _count(
+    texts: list[NDArray[np.int64]], length: int, vocab_size: int
+) -> dict[str, NDArray[np.int64]]:
     """All (context, successor) pairs of one context length, sorted and counted."""
     pairs = np.concatenate([_packed(text, length, vocab_size) for text in texts])
     unique, counts = np.unique(pairs, return_counts=True)
@@ -144,19 +158,23 @@ def _packed(text: NDArray[np.int64], length: int, vocab_size: int) -> NDArray[np
     return packed
 
 
-def _check_file(path: str, meta: dict[str, Any], arrays: dict[str, Any], target: Target) -> None:
+def _check_file(path: str, meta: dict[str, Any], arrays: dict[str, Any], target: Vocabulary) -> None:
     where = f"drafter.path={path}"
     if meta.get("format") != FORMAT or not isinstance(meta.get("order"), int) or meta["order"] < 1:
         raise InputError(f"{where} is not a file that 'foredraft fit' of this version wrote.")
-    if meta.get("vocab_size") != target.vocab_size or meta.get("fingerprint") != fingerprint(target.tokenizer):
+    if meta.get("vocab_size") != target.vocab_size or meta.get("fingerprint") != fingerprint(
+        target.tokenizer
+    ):
         raise ConfigError(
             f"{where} was fitted for another vocabulary ({meta.get('vocab_size')} ids) than the target's "
             f"({target.vocab_size} ids); fit it again with this target."
         )
     for length in range(meta["order"]):
         parts = [arrays.get(f"{name}_{length}") for name in ("keys", "offsets", "tokens", "counts")]
-        if any(part is None for part in parts) or not _consistent(*parts, vocab=target.vocab_size):  # type: ignore[misc]
-            raise InputError(f"{where} is damaged: its counts of order {length + 1} do not fit together.")
+        if any(part is None for part in parts) or not _consistent(*parts, vocab=target.vocab_size):
+            raise InputError(
+                f"{where} is damaged: its counts of order {length + 1} do not fit together."
+            )
 
 
 def _consistent(keys: Any, offsets: Any, tokens: Any, counts: Any, *, vocab: int) -> bool:

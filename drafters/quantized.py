@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from ..framework.cache import cache_bytes
 from ..framework.errors import ConfigError
 from ..framework.interfaces import Context, Drafter, Target
+from ..framework.kernels import tune
 from ..framework.linear import quantize_int8
+from ..framework.models import model_bytes
 from ..framework.targets.causal_lm import CausalLM
 from .causal_lm import ModelSession
 
@@ -24,7 +26,7 @@ class Quantized(Drafter):
                 f"drafter=quantized is not possible with target {type(target).__name__}; it copies the "
                 "weights of a transformers model (target=causal_lm or target=smollm2)."
             )
-        self.model = quantize_int8(target.model)
+        self.model = tune(quantize_int8(target.model))
         self.max_context = target.max_context
 
     def start(self, context: Context) -> ModelSession:
@@ -32,3 +34,6 @@ class Quantized(Drafter):
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         return cache_bytes(self.model, rows, capacity)
+
+    def weight_bytes(self) -> int:
+        return model_bytes(self.model)

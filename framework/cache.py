@@ -155,6 +155,7 @@ class RaggedModel:
             self.forward(pad(pieces, self.model.device), counts, logits=False)
             self.advance(counts)
 
+    @torch.inference_mode()
     def select(self, rows: list[int]) -> None:
         """Keeps the given rows, in ascending order, moving them down in place."""
         for destination, source in enumerate(rows):

@@ -26,4 +26,6 @@ def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
     """Refuses a word that is not one of the choices, naming the closest."""
     if value not in choices:
         hint = near_match(str(value), choices)
-        raise ConfigError(f"{key}={value!r} is not possible; {hint}it must be one of {', '.join(choices)}.")
+        raise ConfigError(
+            f"{key}={value!r} is not possible; {hint}it must be one of {', '.join(choices)}."
+        )

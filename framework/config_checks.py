@@ -56,10 +56,11 @@ def check_text(text: str, where: str) -> None:
 
 
 def check_value(value: object, where: str) -> None:
-    """Walks a value that came from an override."""
+    """Walks a value that came from an override; Hydra keeps a quoted one in an object."""
+    value = getattr(value, "text", value)
     if isinstance(value, Mapping):
         for key, item in value.items():
-            check_key(str(key), where)
+            check_key(str(getattr(key, "text", key)), where)
             check_value(item, where)
     elif isinstance(value, list | tuple):
         for item in value:
@@ -76,7 +77,8 @@ def check_folder(folder: Path) -> None:
         where = f"{path.relative_to(folder).as_posix()!r} in the config folder"
         if _HYDRA.search(path.relative_to(folder).as_posix()):
             raise ConfigError(f"{where} belongs to hydra, whose settings are refused.")
-        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        # realpath also ends on a link that leads to itself, which is no file and refused below.
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             raise ConfigError(f"{where} is a link that leaves the folder.")
         if path.suffix == ".yml":
             raise ConfigError(f"{where} would not be read; its name must end in .yaml.")
@@ -91,15 +93,14 @@ def check_file(path: Path, where: str) -> None:
     try:
         text = path.read_text(encoding="utf-8")
         _check_header(text, where)
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise ConfigError(f"{where} uses a YAML alias; write '${{other.key}}' instead.")
+        _check_events(text, where)
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise ConfigError(f"{where} is not a readable YAML file: {_brief(error)}.") from error
     if root is not None and not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{where} must hold 'key: value' lines.")
     if root is not None:
-        _check_node(root, where, 0)
+        _check_node(root, where)
         _check_defaults(root, where)
 
 
@@ -127,21 +128,31 @@ def check_package(package: str, where: str) -> None:
         raise ConfigError(f"{where} puts its keys into 'hydra', which is refused.")
 
 
-def _check_node(node: yaml.Node, where: str, depth: int) -> None:
+def _check_events(text: str, where: str) -> None:
+    """Before a tree is made: aliases grow without end, and deep nesting takes minutes."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigError(f"{where} uses a YAML alias; write '${{other.key}}' instead.")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{where} is nested more than {MAX_DEPTH} levels deep.")
+
+
+def _check_node(node: yaml.Node, where: str) -> None:
     line = f"line {node.start_mark.line + 1} of {where}"
     if node.tag not in _TAGS:
         raise ConfigError(f"{line} has the YAML tag {node.tag!r}; only plain values are possible.")
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"{line} is nested more than {MAX_DEPTH} levels deep.")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag not in _TAGS:
                 raise ConfigError(f"{line} has a key that is not a plain word.")
             check_key(key.value, line)
-            _check_node(value, where, depth + 1)
+            _check_node(value, where)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _check_node(item, where, depth + 1)
+            _check_node(item, where)
     else:
         check_text(node.value, line)
 

@@ -11,6 +11,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
+    ChoiceSweep,
     Override,
     OverrideType,
     Quote,
@@ -42,7 +43,8 @@ def parse(text: object) -> Override:
         ) from error
     key, where = override.key_or_group, f"the override {text!r}"
     check_key(key if override.package is None else f"{key}@{override.package}", where)
-    check_value(override.value(), where)
+    value = override.value()
+    check_value(value.list if isinstance(value, ChoiceSweep) else value, where)
     if override.type is not OverrideType.CHANGE or override.package is not None:
         raise ConfigError(
             f"{where} is not possible; every key is there already: write 'key=value'."
@@ -131,15 +133,14 @@ def _values(text: str, loader: ConfigLoader) -> list[str]:
             f"{text!r} has no end of values; list them, or use range(start,stop,step)."
         )
     override.config_loader = loader
-    found = itertools.islice(override.sweep_iterator(), MAX_RUNS + 1)
-    values = [f"{key}={_encoded(value)}" for value in found]
+    values = list(itertools.islice(override.sweep_iterator(), MAX_RUNS + 1))
+    if len(values) > MAX_RUNS:
+        raise ConfigError(f"{text!r} has more than {MAX_RUNS} values; list fewer.")
     if not values and key not in GROUPS:
         raise ConfigError(f"{text!r} is not possible; glob() is for {', '.join(GROUPS)}.")
     if not values:
         raise ConfigError(f"{text!r} matches nothing; known: {', '.join(options(key, loader))}.")
-    for value in values:
-        parse(value)
-    return values
+    return [f"{key}={_encoded(value)}" for value in values]
 
 
 def _encoded(value: Any) -> str:

@@ -24,17 +24,14 @@ class RuntimeConfig:
 
     Args:
         batch_size: requests decoded together.
-        prefill_chunk: prompt tokens per forward while prompts are taken in.
         memory_check: refuse a run whose caches cannot fit, before it starts.
     """
 
     batch_size: int = 1
-    prefill_chunk: int = 512
     memory_check: bool = True
 
     def __post_init__(self) -> None:
         check_whole("runtime.batch_size", self.batch_size, 1, 4096)
-        check_whole("runtime.prefill_chunk", self.prefill_chunk, 1, 1 << 20)
 
 
 @dataclass

@@ -13,7 +13,17 @@ import torch
 
 from .clock import Clock
 from .guard import BAD_TARGET, blame, check_draft, check_gammas, clamp_and_flag, raise_flags
-from .interfaces import Context, Draft, Drafter, GammaPolicy, Round, RowOutcome, Target, Verdict, Verifier
+from .interfaces import (
+    Context,
+    Draft,
+    Drafter,
+    GammaPolicy,
+    Round,
+    RowOutcome,
+    Target,
+    Verdict,
+    Verifier,
+)
 from .interfaces import empty_draft
 from .noise import Noise, Stream, draw
 from .requests import Answer
@@ -73,11 +83,17 @@ class Batch:
             verdict = self._verify(checked, target_probs)
             host = self._read(checked, target_probs, verdict, flags)
         raise_flags(
-            self.parts.named("drafter"), self.parts.named("target"), draft, host.flags, self.context.vocab_size
+            self.parts.named("drafter"),
+            self.parts.named("target"),
+            draft,
+            host.flags,
+            self.context.vocab_size,
         )
         outcome = self._commit(checked, host)
         self._observe(outcome)
-        self._release([row for row, answer in enumerate(self.answers) if answer.finish_reason is None])
+        self._release(
+            [row for row, answer in enumerate(self.answers) if answer.finish_reason is None]
+        )
         return outcome
 
     # --- the stages, in order -----------------------------------------------------------------
@@ -101,7 +117,9 @@ class Batch:
         with blame(part), self.clock.phase("draft"):
             wanted = check_gammas(part, self.policy.gammas(), rows)
         # The round itself emits one token, so drafting more than the room less one is waste.
-        gammas = [min(g, stopper.room() - 1) for g, stopper in zip(wanted, self.stoppers, strict=True)]
+        gammas = [
+            min(g, stopper.room() - 1) for g, stopper in zip(wanted, self.stoppers, strict=True)
+        ]
         if not any(gammas):
             return empty_draft(self.context)
         part = self.parts.named("drafter")
@@ -132,7 +150,9 @@ class Batch:
         flags = flags + no_law.double() * BAD_TARGET
         overlap = draft.law.overlap(target_probs[:, : draft.width]).double()
         columns = [verdict.accepted, flags, following]
-        packed = torch.cat([torch.stack([c.double() for c in columns], 1), draft.tokens.double(), overlap], 1)
+        packed = torch.cat(
+            [torch.stack([c.double() for c in columns], 1), draft.tokens.double(), overlap], 1
+        )
         return _HostRead(packed.tolist(), draft.width)
 
     def _commit(self, draft: Draft, host: _HostRead) -> Round:

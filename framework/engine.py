@@ -35,7 +35,9 @@ class Engine:
     Build it with :func:`foredraft.framework.load`, or from objects of your own.
     """
 
-    def __init__(self, parts: Parts, defaults: Defaults | None = None, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, parts: Parts, defaults: Defaults | None = None, config: dict[str, Any] | None = None
+    ) -> None:
         self.parts, self.config = parts, config or {}
         self.defaults = defaults or Defaults()
 
@@ -49,7 +51,9 @@ class Engine:
         chat = options.pop("chat", self.defaults.chat)
         fields = ("max_new_tokens", "sampling", "seed", "stop")
         values = {name: getattr(self.defaults, name) for name in fields} | options
-        values["stop"] = (values["stop"],) if isinstance(values["stop"], str) else tuple(values["stop"])
+        values["stop"] = (
+            (values["stop"],) if isinstance(values["stop"], str) else tuple(values["stop"])
+        )
         request = Request(encode(prompt, self.tokenizer, chat), index=index, **values)
         self._check(request)
         return request
@@ -60,7 +64,9 @@ class Engine:
 
     def generate_many(self, prompts: Sequence[Prompt], **options: Any) -> list[Answer]:
         """Answers prompts in batches of ``batch_size``; ``options`` apply to all."""
-        answers = [Answer(self.request(prompt, index, **options)) for index, prompt in enumerate(prompts)]
+        answers = [
+            Answer(self.request(prompt, index, **options)) for index, prompt in enumerate(prompts)
+        ]
         for begin in range(0, len(answers), self.defaults.batch_size):
             for _ in self.run(answers[begin : begin + self.defaults.batch_size]):
                 pass
@@ -103,6 +109,10 @@ class Engine:
             )
         wrong = next((token for token in request.prompt if not 0 <= token < vocab), None)
         if wrong is not None:
-            raise InputError(f"prompt {request.index} holds id {wrong}; ids go from 0 to {vocab - 1}.")
+            raise InputError(
+                f"prompt {request.index} holds id {wrong}; ids go from 0 to {vocab - 1}."
+            )
         if request.stop and self.tokenizer is None:
-            raise ConfigError(f"stop={list(request.stop)} needs a tokenizer, and this target has none.")
+            raise ConfigError(
+                f"stop={list(request.stop)} needs a tokenizer, and this target has none."
+            )

@@ -9,7 +9,7 @@ import torch
 
 from .errors import ForedraftError, PluginFault
 from .interfaces import Context, Draft
-from .law import DenseLaw
+from .law import DenseLaw, PointMass
 
 BAD_ID, BAD_LAW, BAD_TARGET = 1, 2, 4
 
@@ -29,7 +29,9 @@ def check_gammas(part: str, gammas: object, rows: int) -> list[int]:
     """A policy has to give one whole number from 0 per row."""
     ok = isinstance(gammas, list) and len(gammas) == rows
     if not ok or not all(type(gamma) is int and gamma >= 0 for gamma in gammas):  # type: ignore[attr-defined]
-        raise PluginFault(f"{part} returned gammas {gammas!r}; it must be {rows} whole numbers from 0.")
+        raise PluginFault(
+            f"{part} returned gammas {gammas!r}; it must be {rows} whole numbers from 0."
+        )
     return gammas  # type: ignore[return-value]
 
 
@@ -37,7 +39,9 @@ def check_draft(part: str, draft: object, gammas: list[int], context: Context) -
     """Checks what the host can see: type, shape, dtype, device, lengths. Values ride the one read."""
     if not isinstance(draft, Draft):
         raise PluginFault(f"{part} returned {type(draft).__name__}; propose must return a Draft.")
-    wrong = _wrong_lengths(draft, gammas) or _wrong_tensor(draft, context) or _wrong_law(draft, context)
+    wrong = (
+        _wrong_lengths(draft, gammas) or _wrong_tensor(draft, context) or _wrong_law(draft, context)
+    )
     if wrong:
         raise PluginFault(f"{part} returned {wrong}.")
     return draft
@@ -83,7 +87,8 @@ def clamp_and_flag(draft: Draft, vocab_size: int) -> tuple[Draft, torch.Tensor]:
     # A point mass on a wrong id is reported as the wrong id that it is, not as a wrong law.
     bad_law = (~draft.law.valid(safe) & (safe == draft.tokens) & real).any(1)
     flags = bad_id.double() * BAD_ID + bad_law.double() * BAD_LAW
-    return Draft(safe.where(real, 0), draft.lengths, draft.law), flags
+    law = PointMass(safe) if isinstance(draft.law, PointMass) else draft.law  # it indexes by them
+    return Draft(safe.where(real, 0), draft.lengths, law), flags
 
 
 def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab_size: int) -> None:
@@ -92,7 +97,9 @@ def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab
         ids = draft.tokens[row, : draft.lengths[row]].tolist() if flag else []
         if flag & BAD_ID:
             wrong = next(token for token in ids if not 0 <= token < vocab_size)
-            raise PluginFault(f"{drafter} drafted id {wrong} in row {row}; ids go from 0 to {vocab_size - 1}.")
+            raise PluginFault(
+                f"{drafter} drafted id {wrong} in row {row}; ids go from 0 to {vocab_size - 1}."
+            )
         if flag & BAD_LAW:
             raise PluginFault(
                 f"{drafter} reported a draft law in row {row} that is not a law its tokens {ids} could be "

@@ -240,6 +240,10 @@ class Drafter(ABC):
         """Bytes that a session's cache will allocate."""
         return 0
 
+    def weight_bytes(self) -> int:
+        """Bytes of weights and tables beyond the target's own."""
+        return 0
+
 
 # --- verifier -------------------------------------------------------------------------------
 
@@ -353,5 +357,3 @@ def point_mass_draft(chains: Sequence[Sequence[int]], device: torch.device) -> D
     padded = [[*chain, *([0] * (width - len(chain)))] for chain in chains]
     tokens = torch.tensor(padded, dtype=torch.int64).reshape(len(chains), width).to(device)
     return Draft(tokens, lengths, PointMass(tokens))
-
-

@@ -75,7 +75,10 @@ class Metrics:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: counters, ratios, conditional rates by position, seconds by phase."""
-        rates = [a / r for a, r in zip(_pad(self.accepted_at, self.reached_at), self.reached_at, strict=True)]
+        rates = [
+            a / r
+            for a, r in zip(_pad(self.accepted_at, self.reached_at), self.reached_at, strict=True)
+        ]
         return {
             "rounds": self.rounds,
             "drafted": self.drafted,

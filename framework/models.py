@@ -68,13 +68,17 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise ConfigError(f"device={name!r} is not possible: {_first_line(error)}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name!r} is not possible: this machine has no CUDA device; use cpu or auto.")
+        raise ConfigError(
+            f"device={name!r} is not possible: this machine has no CUDA device; use cpu or auto."
+        )
     return device
 
 
 def _check_folder(name: str, trust_remote_code: bool, group: str) -> None:
     if not name:
-        raise ConfigError(f"{group}.model is empty; give a hub id or a folder, for example {group}.model=./my_model.")
+        raise ConfigError(
+            f"{group}.model is empty; give a hub id or a folder, for example {group}.model=./my_model."
+        )
     folder = Path(name)
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or folder.exists():
@@ -110,6 +114,12 @@ def max_context(config: Any) -> int | None:
     return int(value) if value else None
 
 
+def model_bytes(model: Any) -> int:
+    """Bytes of a model's parameters and buffers, tied ones counted once."""
+    tensors = {t.data_ptr(): t for t in (*model.parameters(), *model.buffers())}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
 def eos_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
     """End-of-answer ids: the generation config's, else the config's, else the tokenizer's."""
     for source in (getattr(model, "generation_config", None), model.config, tokenizer):
@@ -124,7 +134,9 @@ def check_model(model: Any) -> None:
     name = f"model {type(model).__name__}"
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "base_model"):
-        raise ConfigError(f"{name} is not a transformers causal LM; pass one, or write a target plugin.")
+        raise ConfigError(
+            f"{name} is not a transformers causal LM; pass one, or write a target plugin."
+        )
     if getattr(config, "is_encoder_decoder", False):
         raise ConfigError(f"{name} is an encoder-decoder, which is not supported; use a causal LM.")
     if getattr(model, "_is_stateful", False):
@@ -149,9 +161,13 @@ def _probe(model: Any, name: str) -> None:
         pieces = torch.stack([ragged.forward(both[:, 3:5], [2, 2])[0],
                               _second_row(ragged, both)])  # fmt: skip
     except Exception as error:
-        raise ConfigError(f"{name} cannot run with a per-row cache: {_first_line(error)}") from error
+        raise ConfigError(
+            f"{name} cannot run with a per-row cache: {_first_line(error)}"
+        ) from error
     gap = (pieces - whole[:, 3:5]).abs().max()
-    tolerance = 0.05 * float(whole.abs().max()) if model.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    tolerance = (
+        0.05 * float(whole.abs().max()) if model.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    )
     if not bool(gap <= tolerance):
         raise ConfigError(f"{name} does not honour a per-row mask (its logits differ by {float(gap):.2g}), "
                           "so speculative decoding would change its output.")  # fmt: skip

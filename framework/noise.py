@@ -82,4 +82,6 @@ def draw(probs: Tensor, uniform: Tensor) -> Tensor:
     cumulative = probs.double().cumsum(-1)
     total = cumulative[:, -1:]
     point = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, -total))
-    return torch.searchsorted(cumulative, point, right=True).squeeze(1).clamp_(max=probs.shape[-1] - 1)
+    return (
+        torch.searchsorted(cumulative, point, right=True).squeeze(1).clamp_(max=probs.shape[-1] - 1)
+    )

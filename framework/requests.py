@@ -41,7 +41,9 @@ class Request:
                 "for no limit but the context."
             )
         if any(not stop for stop in self.stop):
-            raise ConfigError("stop='' is not possible; a stop string needs at least one character.")
+            raise ConfigError(
+                "stop='' is not possible; a stop string needs at least one character."
+            )
         if self.seed is None:
             self.seed = secrets.randbits(63)
 

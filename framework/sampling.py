@@ -36,8 +36,21 @@ class SamplingParams:
     min_p: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, 0 <= self.temperature < math.inf, "a number from 0 (greedy)")
-        _check("top_k", self.top_k, type(self.top_k) is int and self.top_k >= 0, "a whole number from 0 (off)")
+        for key in ("temperature", "top_p", "min_p"):
+            value = getattr(self, key)
+            _check(key, value, type(value) in (int, float), "a number")
+        _check(
+            "temperature",
+            self.temperature,
+            0 <= self.temperature < math.inf,
+            "a number from 0 (greedy)",
+        )
+        _check(
+            "top_k",
+            self.top_k,
+            type(self.top_k) is int and self.top_k >= 0,
+            "a whole number from 0 (off)",
+        )
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and up to 1 (off)")
         _check("min_p", self.min_p, 0 <= self.min_p <= 1, "a number from 0 (off) to 1")
 

@@ -38,7 +38,9 @@ class Stopper:
                 "max_new_tokens=null is not possible for a target without a context limit; give a number."
             )
         if stop and tokenizer is None:
-            raise ConfigError(f"stop={list(stop)} is not possible without a tokenizer; pass one, or drop it.")
+            raise ConfigError(
+                f"stop={list(stop)} is not possible without a tokenizer; pass one, or drop it."
+            )
         self.limit = min(limits)
         self.eos_ids, self.stop, self.tokenizer = eos_ids, tuple(stop), tokenizer
         self.max_new_tokens, self.context_room = max_new_tokens, context_room

@@ -32,7 +32,9 @@ def _chat_ids(messages: Any, tokenizer: Any) -> list[int]:
     if not getattr(tokenizer, "chat_template", None):
         raise InputError("this tokenizer has no chat template; give the prompt as text.")
     try:
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
     except Exception as error:  # templates raise their own errors about roles and fields
         raise InputError(f"chat messages do not fit the chat template: {error}") from None
     return list(tokenizer.encode(text, add_special_tokens=False))

@@ -29,7 +29,9 @@ def check_same_tokens(target: Target, tokenizer: Any, vocab_size: int) -> None:
     ours, theirs = _by_id(target.tokenizer), _by_id(tokenizer)
     shared = min(max(ours, default=-1), max(theirs, default=-1)) + 1
     for token in range(shared):
-        if ours.get(token) != theirs.get(token) and not _optional(token, target.tokenizer, tokenizer):
+        if ours.get(token) != theirs.get(token) and not _optional(
+            token, target.tokenizer, tokenizer
+        ):
             raise ConfigError(
                 f"the drafter's tokenizer differs from the target's at id {token} "
                 f"({theirs.get(token)!r} and {ours.get(token)!r}); drafting needs the same tokens."

@@ -1,4 +1,5 @@
-"""At temperature 0 every drafter and every gamma gives transformers' own ids, exactly.
+"""At temperature 0 every drafter and every gamma gives transformers' own ids, exactly: output that
+depends on either hides numerics or a fault (trtllm#2208).
 
 Models are float64, where near-ties do not occur. ``-m slow`` adds the full matrix.
 """
@@ -25,7 +26,7 @@ from foredraft.framework.testing.tiny import KINDS
 
 from helpers import assert_same, make_engine, model_of, noisy_copy, plain, random_prompts
 
-LENGTH = 200
+SHORT, LONG = 40, 200
 PROMPTS = random_prompts((7, 1, 17, 9, 3))
 
 DRAFTERS: dict[str, Callable[[CausalLM, str], Drafter]] = {
@@ -44,50 +45,64 @@ DRAFTERS: dict[str, Callable[[CausalLM, str], Drafter]] = {
 def answers(kind: str) -> tuple[list[list[int]], int]:
     """transformers' answers, and a token that ends the first one early as EOS."""
     model = model_of(kind)
-    full = [plain(model, prompt, LENGTH) for prompt in PROMPTS]
+    full = [plain(model, prompt, SHORT) for prompt in PROMPTS]
     others = {token for answer in full[1:] for token in answer}
-    own = [at for at, token in enumerate(full[0]) if token not in others and at > 10]
-    eos = full[0][own[0] if own else 30]
-    return [plain(model, prompt, LENGTH, eos) for prompt in PROMPTS], eos
+    own = [at for at, token in enumerate(full[0]) if token not in others and at > 4]
+    eos = full[0][own[0] if own else 9]
+    return [plain(model, prompt, SHORT, eos) for prompt in PROMPTS], eos
+
+
+@cache
+def long_answer(kind: str) -> list[int]:
+    return plain(model_of(kind), PROMPTS[2], LONG)
 
 
 @cache
 def drafter_of(kind: str, name: str) -> tuple[CausalLM, Drafter]:
-    """A target that ends at this kind's EOS, and a drafter for it."""
+    """A target and a drafter for it."""
     target = CausalLM(model_of(kind))
-    target.eos_ids = frozenset({answers(kind)[1]})
     return target, DRAFTERS[name](target, kind)
 
 
-def check(kind: str, name: str, gamma: int, verifier: str, rows: slice) -> None:
+def check(kind: str, name: str, gamma: int, verifier: str) -> None:
+    """Five rows of different lengths, the first of which ends early."""
     target, drafter = drafter_of(kind, name)
-    engine = make_engine(target, drafter, gamma, verifier, max_new_tokens=LENGTH)
-    given = engine.generate_many(PROMPTS[rows])
-    for prompt, due, got in zip(PROMPTS[rows], answers(kind)[0][rows], given, strict=True):
-        assert_same(target.model, prompt, due, got.token_ids)
+    due, eos = answers(kind)
+    target.eos_ids = frozenset({eos})
+    engine = make_engine(target, drafter, gamma, verifier, max_new_tokens=SHORT)
+    given = engine.generate_many(PROMPTS)
+    for prompt, expected, got in zip(PROMPTS, due, given, strict=True):
+        assert_same(target.model, prompt, expected, got.token_ids)
     drafted = sum(answer.metrics.drafted for answer in given)
     assert bool(drafted) == (name != "none" and gamma > 0)
 
 
-ALL_ROWS, ONE_ROW = slice(None), slice(2, 3)
+def check_long(kind: str, name: str, gamma: int, verifier: str) -> None:
+    """One row, 200 tokens."""
+    target, drafter = drafter_of(kind, name)
+    target.eos_ids = frozenset()
+    engine = make_engine(target, drafter, gamma, verifier, max_new_tokens=LONG)
+    assert_same(
+        target.model, PROMPTS[2], long_answer(kind), engine.generate(PROMPTS[2]).token_ids
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_is_worth_comparing_with(kind: str) -> None:
     found, eos = answers(kind)
     assert len({len(answer) for answer in found}) > 1  # the batch really becomes smaller
-    assert found[0][-1] == eos
-    assert all(len(set(answer)) > 5 for answer in found if len(answer) > 50)
+    assert found[0][-1] == eos and len(found[0]) < SHORT
+    assert sum(len(set(answer)) > 5 for answer in found) >= 3
 
 
 @pytest.mark.parametrize("verifier", ["token", "greedy"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_gamma_0_is_generate(kind: str, verifier: str) -> None:
-    check(kind, "noisy_lm", 0, verifier, ALL_ROWS)
+    check(kind, "noisy_lm", 0, verifier)
 
 
 def case(kind: str, name: str, gamma: int) -> tuple[str, str, int, str]:
-    """Verifiers take turns, so that both meet every drafter, kind and batch."""
+    """Verifiers take turns, so that both meet every drafter and kind."""
     return kind, name, gamma, ("token", "greedy")[(gamma + list(DRAFTERS).index(name)) % 2]
 
 
@@ -96,25 +111,27 @@ EVERY_GAMMA = [
     for kind in ("llama", "gpt2")
     for name in DRAFTERS
     for gamma in range(1, 9)
+    if name not in ("none", "other_lm") or gamma == 4
 ]
 OTHER_KINDS = [
     case(kind, name, gamma)
     for kind in ("qwen3", "mistral", "gemma2")
     for name in DRAFTERS
     for gamma in (1, 3, 8)
+    if name not in ("none", "other_lm") or gamma == 3
 ]
 
 
 @pytest.mark.parametrize(("kind", "name", "gamma", "verifier"), EVERY_GAMMA + OTHER_KINDS)
 def test_ragged_batch(kind: str, name: str, gamma: int, verifier: str) -> None:
-    check(kind, name, gamma, verifier, ALL_ROWS)
+    check(kind, name, gamma, verifier)
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", sorted(set(DRAFTERS) - {"other_lm"}))  # 200 rounds, no news
 @pytest.mark.parametrize("kind", KINDS)
-def test_batch_of_one(kind: str, name: str) -> None:
-    for gamma, verifier in ((2, "token"), (5, "greedy")):
-        check(kind, name, gamma, verifier, ONE_ROW)
+def test_long_answer(kind: str, name: str) -> None:
+    gamma = 2 + len(kind + name) % 5
+    check_long(kind, name, gamma, ("token", "greedy")[gamma % 2])
 
 
 @pytest.mark.slow
@@ -123,8 +140,8 @@ def test_batch_of_one(kind: str, name: str) -> None:
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_full_matrix(kind: str, name: str, gamma: int, verifier: str) -> None:
-    for rows in (ALL_ROWS, ONE_ROW):
-        check(kind, name, gamma, verifier, rows)
+    check(kind, name, gamma, verifier)
+    check_long(kind, name, gamma, verifier)
 
 
 @pytest.mark.parametrize("name", ["noisy_lm", "early_exit", "quantized"])
@@ -133,32 +150,20 @@ def test_float32(name: str) -> None:
     model = model_of("llama", dtype=torch.float32)
     target = CausalLM(model)
     drafter = DRAFTERS[name](target, "llama")
-    engine = make_engine(target, drafter, 4, max_new_tokens=100)
+    engine = make_engine(target, drafter, 4, max_new_tokens=60)
     for prompt, got in zip(PROMPTS, engine.generate_many(PROMPTS), strict=True):
-        assert_same(model, prompt, plain(model, prompt, 100), got.token_ids)
+        assert_same(model, prompt, plain(model, prompt, 60), got.token_ids)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 @pytest.mark.parametrize("gamma", range(1, 6))
 def test_known_answers_right_wrong_and_half(kind: str, gamma: int) -> None:
     """Cache positions of the verify pass slipped when a draft was rejected (HF#30042)."""
-    target, due = drafter_of(kind, "none")[0], answers(kind)[0]
-    half = OracleDrafter(PROMPTS, due, target.vocab_size, wrong=0.5)
-    for drafter in (WrongDrafter(PROMPTS, due, target.vocab_size), half):
-        engine = make_engine(target, drafter, gamma, max_new_tokens=LENGTH)
-        given = engine.generate_many(PROMPTS)
-        assert [answer.token_ids for answer in given] == due
-        accepted = sum(answer.metrics.accepted for answer in given)
-        assert (accepted == 0) == isinstance(drafter, WrongDrafter)
-
-
-@pytest.mark.parametrize("name", ["prompt_lookup", "ngram", "noisy_lm", "early_exit"])
-def test_gamma_and_drafter_do_not_matter(name: str) -> None:
-    """Output that depends on the draft length hides numerics or a fault (trtllm#2208)."""
-    target, drafter = drafter_of("llama", name)
-    found = []
-    for gamma in range(1, 9):
-        engine = make_engine(target, drafter, gamma, max_new_tokens=60)
-        found.append(engine.generate(PROMPTS[4]).token_ids)
-    for got in found:
-        assert_same(target.model, PROMPTS[4], answers("llama")[0][4][:60], got)
+    target = drafter_of(kind, "none")[0]
+    target.eos_ids = frozenset()
+    known = ([PROMPTS[2]], [long_answer(kind)], target.vocab_size)
+    for drafter in (WrongDrafter(*known), OracleDrafter(*known, wrong=0.5)):
+        engine = make_engine(target, drafter, gamma, max_new_tokens=LONG)
+        answer = engine.generate(PROMPTS[2])
+        assert_same(target.model, PROMPTS[2], long_answer(kind), answer.token_ids)
+        assert (answer.metrics.accepted == 0) == isinstance(drafter, WrongDrafter)

@@ -147,7 +147,11 @@ def _raw_law_reported(self: StepSession, gammas: list[int]) -> Draft:
     self.next_logits = spy  # type: ignore[method-assign]
     draft = StepSession.propose(self, gammas)
     self.next_logits = inner  # type: ignore[method-assign]
-    return Draft(draft.tokens, draft.lengths, DenseLaw(torch.stack(raw, 1).softmax(-1))) if raw else draft
+    return (
+        Draft(draft.tokens, draft.lengths, DenseLaw(torch.stack(raw, 1).softmax(-1)))
+        if raw
+        else draft
+    )
 
 
 def _keeps_a_rejected_entry(self: TableSession, counts: list[int]) -> None:
@@ -161,7 +165,9 @@ def _remembers_width(self: TableSession, tokens: Tensor, counts: list[int]) -> T
     return _FORWARD(self, tokens, counts)
 
 
-def _noise_without_round(self: Noise, stream: Any, round_index: int, start: int, count: int) -> Tensor:
+def _noise_without_round(
+    self: Noise, stream: Any, round_index: int, start: int, count: int
+) -> Tensor:
     return _UNIFORM(self, stream, 0, start, count)
 
 

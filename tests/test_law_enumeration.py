@@ -63,7 +63,9 @@ def distance(verifier: Verifier, gamma: int, seed: int, params: SamplingParams, 
 
 @pytest.mark.parametrize("gamma", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["dense", "point_mass", "one_hot_dense"])
-@pytest.mark.parametrize("params", SETTINGS, ids=lambda p: f"T{p.temperature}k{p.top_k}p{p.top_p}m{p.min_p}")
+@pytest.mark.parametrize(
+    "params", SETTINGS, ids=lambda p: f"T{p.temperature}k{p.top_k}p{p.top_p}m{p.min_p}"
+)
 def test_token_rule_keeps_the_joint_law(gamma: int, kind: str, params: SamplingParams) -> None:
     for seed in range(3 if gamma == 3 else 10):
         assert distance(TokenVerifier(), gamma, seed, params, kind) < 1e-12
@@ -88,7 +90,9 @@ def test_worked_example_of_the_paper() -> None:
         torch.tensor([[0.9]], dtype=torch.float64),
     )
     assert verdict.accepted.tolist() == [0]
-    torch.testing.assert_close(verdict.next_law, torch.tensor([[0.0, 0.5, 0.5]], dtype=torch.float64))
+    torch.testing.assert_close(
+        verdict.next_law, torch.tensor([[0.0, 0.5, 0.5]], dtype=torch.float64)
+    )
     overlap = DenseLaw(draft.view(1, 1, 3)).overlap(target.view(1, 1, 3))
     torch.testing.assert_close(overlap, torch.tensor([[0.6]], dtype=torch.float64))
 

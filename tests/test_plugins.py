@@ -253,7 +253,6 @@ BROKEN = {
 }
 
 
-
 def test_broken_plugins_are_reported_and_stop_nobody(site: Path) -> None:
     for name, (source, _) in BROKEN.items():
         install(site, f"bad_{name}", source)
@@ -339,7 +338,11 @@ def test_an_installed_plugin_needs_no_core_edit(tmp_path: Path) -> None:
     paths = [str(tmp_path), *filter(None, sys.path)]
     environment = {"PYTHONPATH": ":".join(paths), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", LISTING], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LISTING],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows, heavy, chosen, swept, globbed, presets = json.loads(done.stdout)

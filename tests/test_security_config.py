@@ -26,7 +26,9 @@ class Scene:
         self.marker = root / "marker"
         (self.folder / "experiment").mkdir(parents=True)
         (self.folder / "drafter").mkdir()
-        trap = f"from pathlib import Path\nPath({str(self.marker)!r}).touch()\ndef f(*a, **k): pass\n"
+        trap = (
+            f"from pathlib import Path\nPath({str(self.marker)!r}).touch()\ndef f(*a, **k): pass\n"
+        )
         (root / "trap_module.py").write_text(trap)
         (root / "evil.py").write_text(trap)
         (root / "outside.yaml").write_text("# @package _global_\nmax_new_tokens: 77\n")
@@ -98,7 +100,9 @@ OVERRIDES = [
 @pytest.mark.parametrize("override", OVERRIDES)
 def test_hostile_overrides(scene: Scene, override: str) -> None:
     text = scene.refused("drafter=ngram", override, folder=False)
-    assert any(word in text for word in ("hydra", "which code to call", "other.key", "cannot be read"))
+    assert any(
+        word in text for word in ("hydra", "which code to call", "other.key", "cannot be read")
+    )
     with pytest.raises(ConfigError):
         expand_sweep([override])
 
@@ -116,7 +120,10 @@ def test_names_that_are_paths_or_code(scene: Scene, group: str) -> None:
     for name in NAMES:
         if (group, name) != ("drafter", "ngram\n"):  # a line's end is not part of the name
             text = scene.refused(f"{group}={name}")
-            assert "unknown" in text or "cannot be read" in text or "other.key" in text, (name, text)
+            assert "unknown" in text or "cannot be read" in text or "other.key" in text, (
+                name,
+                text,
+            )
 
 
 FILES = {
@@ -147,7 +154,7 @@ FILES = {
     "bomb": ("a: &a [x, x]\nb: &b [*a, *a]\nstop: [*b, *b]", "alias"),
     "merge": ("a: &a {x: 1}\nb: {<<: *a}", "alias"),
     "deep": ("stop: " + "[" * 60 + "]" * 60, "levels"),
-    "very deep": ("stop: " + "[" * 50_000, "YAML"),
+    "very deep": ("stop: " + "[" * 50_000, "levels"),
     "large": ("stop: [" + "x, " * 100_000 + "]", "bytes"),
     "two documents": ("seed: 1\n---\nseed: 2", "YAML"),
     "list": ("- seed", "key: value"),
@@ -175,7 +182,9 @@ def test_a_hostile_file_is_refused_although_nothing_names_it(scene: Scene) -> No
         expand_sweep(["seed=1,2"], scene.folder)
 
 
-@pytest.mark.parametrize("header", ["hydra", "hydra.callbacks", "_global_.hydra", "_group_.hydra.x"])
+@pytest.mark.parametrize(
+    "header", ["hydra", "hydra.callbacks", "_global_.hydra", "_group_.hydra.x"]
+)
 def test_a_file_cannot_put_its_keys_into_hydra(scene: Scene, header: str) -> None:
     scene.write("experiment/mine.yaml", f"\n#   @package {header}\nx: 1\n")
     assert "hydra" in scene.refused("experiment=mine")
@@ -194,6 +203,11 @@ def test_links_out_of_the_folder_are_refused(scene: Scene) -> None:
     link.unlink()
     (scene.folder / "more").symlink_to("/etc")
     assert "a link that leaves the folder" in scene.refused()
+
+
+def test_a_link_to_itself_is_refused(scene: Scene) -> None:
+    (scene.folder / "experiment/mine.yaml").symlink_to("mine.yaml")
+    assert "must be a file" in scene.refused("experiment=mine")
 
 
 def test_a_link_inside_the_folder_is_fine(scene: Scene) -> None:
@@ -230,5 +244,7 @@ def test_remote_code_by_hand_stays_possible(scene: Scene) -> None:
 
 
 def test_plain_references_stay_possible(scene: Scene) -> None:
-    scene.write("experiment/mine.yaml", "# @package _global_\nseed: 3\npolicy: {gamma: '${seed}'}\n")
+    scene.write(
+        "experiment/mine.yaml", "# @package _global_\nseed: 3\npolicy: {gamma: '${seed}'}\n"
+    )
     assert as_dict(compose(["experiment=mine"], scene.folder))["policy"]["gamma"] == 3

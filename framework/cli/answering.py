@@ -40,8 +40,9 @@ def answer_runs(runs: Sequence[Run], items: list[Item]) -> None:
         for run in runs:
             _answer_run(run, items, out, engines)
     except ForedraftError as error:
-        where = f"{run.heading}: " if run.heading else ""
-        raise type(error)(f"{where}{error}") from error
+        if not run.heading:
+            raise
+        raise ForedraftError(f"{run.heading}: {error}") from error
     finally:
         if out is not None:
             out.close()

@@ -50,8 +50,9 @@ class Conversation:
                 return Answer(request, finish_reason=CONTEXT)
             return Answer(self.engine.request(ids, index=index))
         except ForedraftError as error:
-            place = "" if self.item.where == "prompt" else f"{self.item.where}: "
-            raise type(error)(f"{place}{error}") from error
+            if not self.item.where:
+                raise
+            raise ForedraftError(f"{self.item.where}: {error}") from error
 
     def hear(self, answer: Answer) -> int:
         """Takes the answer to the turn that was due; returns that turn's number."""
@@ -73,7 +74,9 @@ class Conversation:
             return asked[0]
         texts = [text for pair in zip(asked, self.said, strict=False) for text in pair]
         texts.append(asked[self.turn])
-        if not (self.engine.defaults.chat and getattr(self.engine.tokenizer, "chat_template", None)):
+        if not (
+            self.engine.defaults.chat and getattr(self.engine.tokenizer, "chat_template", None)
+        ):
             return "\n\n".join(texts)
         return [
             {"role": ("user", "assistant")[place % 2], "content": text}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -47,10 +48,13 @@ def write(text: str) -> None:
 
 
 def console(stderr: bool = False) -> Console:
-    """A rich console that prints text as it is: no markup, no emoji codes, no colouring by guess."""
+    """A rich console that prints text as it is: no markup, no emoji codes, no guessed colours."""
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    stream = sys.stderr if stderr else sys.stdout
+    # A pipe has no width; rich would take 80 columns and wrap what somebody greps.
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 140
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
 def summary(parts: Sequence[Metrics], seconds: float, finish_reason: str = "") -> str:

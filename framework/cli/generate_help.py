@@ -98,7 +98,7 @@ def described(schema: type) -> dict[str, str]:
     for base in reversed(schema.__mro__):
         text = inspect.cleandoc(base.__doc__ or "").partition("Args:\n")[2]
         for name, words in re.findall(r"^ {4}(\w+): ((?:.|\n(?= {5}))*)", text, re.MULTILINE):
-            found[name] = " ".join(words.split())
+            found[name] = " ".join(words.split()).replace("``", "")
     return found
 
 

@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return code
     except KeyboardInterrupt:
         return 130
+    except SystemExit as end:  # argparse has printed its help
+        return end.code if isinstance(end.code, int) else 0
     except BrokenPipeError:
         # Python flushes stdout once more at exit, and would complain then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -33,7 +33,9 @@ class OutFile:
     def __init__(self, path: str, configs: list[dict[str, Any]], items: list[Item]) -> None:
         self.path = Path(path).expanduser()
         self.configs = configs
-        self.places = {item.first + turn: (item, turn) for item in items for turn in range(item.turns)}
+        self.places = {
+            item.first + turn: (item, turn) for item in items for turn in range(item.turns)
+        }
         self._done: dict[tuple[int, int], Kept] = {}
         self._file: BinaryIO | None = None
         self._size, self._whole = self._read()

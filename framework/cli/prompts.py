@@ -1,4 +1,4 @@
-"""Prompts of a run: one text, or a file of JSON lines that is checked whole before anything runs."""
+"""Prompts of a run: one text, or a file of JSON lines, checked whole before anything runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Item:
         form: which of ``FORMS`` it came in.
         content: what the line holds under that name.
         first: the number of its first turn among all turns of the run; part of the noise key.
-        where: for messages, ``line 3 of questions.jsonl``.
+        where: for messages, ``line 3 of questions.jsonl``; empty when there is one prompt.
     """
 
     id: str | int
     form: str
     content: Any
     first: int = 0
-    where: str = "prompt"
+    where: str = ""
 
     @property
     def turns(self) -> int:

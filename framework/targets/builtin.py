@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..interfaces import Target
 
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
-LINEARS = ("library", "measured")
+KERNELS = ("library", "tuned")
 
 
 @dataclass
@@ -25,19 +25,19 @@ class ModelConfig:
         device: ``auto`` takes CUDA where there is one.
         attention: transformers' attention implementation; ``auto`` lets transformers choose.
         device_map: transformers' ``device_map`` (needs accelerate), for several devices.
-        linear: ``measured`` replaces linear layers on CPU by ones that pick the fastest operand
-            order for few rows (equal up to rounding); ``library`` leaves the model alone.
+        kernels: ``tuned`` makes few-row forwards cheaper on CPU, equal up to rounding (see
+            ``framework/kernels.py``); ``library`` leaves the model alone.
     """
 
     dtype: str = "auto"
     device: str = "auto"
     attention: str = "auto"
     device_map: str | None = None
-    linear: str = "library"
+    kernels: str = "library"
 
     def __post_init__(self) -> None:
         check_choice("target.dtype", self.dtype, DTYPES)
-        check_choice("target.linear", self.linear, LINEARS)
+        check_choice("target.kernels", self.kernels, KERNELS)
 
 
 @dataclass

@@ -53,10 +53,10 @@ class CausalLM(Target):
 
 def prepare(model: Any, config: ModelConfig) -> Any:
     """Applies what the config asks for beyond loading."""
-    if config.linear == "measured":
-        from ..linear import speed_up_linears
+    if config.kernels == "tuned":
+        from ..kernels import tune
 
-        speed_up_linears(model)
+        return tune(model)
     return model
 
 

@@ -64,7 +64,9 @@ def _read(path: str) -> Tensor:
     try:
         probs = load_file(path)["probs"].double()
     except (OSError, KeyError, SafetensorError) as error:
-        raise InputError(f"target.path={path} is not a safetensors file with 'probs': {error}") from None
+        raise InputError(
+            f"target.path={path} is not a safetensors file with 'probs': {error}"
+        ) from None
     if probs.dim() != 2 or not bool(((probs.sum(-1) - 1).abs() < 1e-6).all() & (probs >= 0).all()):
         raise InputError(f"target.path={path} holds 'probs' whose rows are not laws that sum to 1.")
     return probs

@@ -23,7 +23,12 @@ LawOf = Callable[[Prefix], Tensor]  # the law after a prefix, float64 [vocab]
 
 
 def enumerated_joint(
-    verifier: Verifier, target_law: LawOf, draft_law: LawOf, gamma: int, tokens: int, point_mass: bool = False
+    verifier: Verifier,
+    target_law: LawOf,
+    draft_law: LawOf,
+    gamma: int,
+    tokens: int,
+    point_mass: bool = False,
 ) -> Tensor:
     """The joint law of the first ``tokens`` tokens that rounds of length ``gamma`` emit.
 
@@ -39,7 +44,9 @@ def enumerated_joint(
     @cache
     def joint(prefix: Prefix, remaining: int) -> Tensor:
         law = torch.zeros([vocab] * remaining, dtype=torch.float64)
-        for weight, emitted, following in _round(verifier, target_law, draft_law, gamma, prefix, point_mass):
+        for weight, emitted, following in _round(
+            verifier, target_law, draft_law, gamma, prefix, point_mass
+        ):
             kept = emitted[:remaining]
             if len(kept) == remaining:
                 law[kept] += weight
@@ -57,7 +64,12 @@ def enumerated_joint(
 
 
 def _round(
-    verifier: Verifier, target_law: LawOf, draft_law: LawOf, gamma: int, prefix: Prefix, point_mass: bool
+    verifier: Verifier,
+    target_law: LawOf,
+    draft_law: LawOf,
+    gamma: int,
+    prefix: Prefix,
+    point_mass: bool,
 ) -> list[tuple[float, Prefix, Tensor]]:
     """Every outcome of one round: its probability, the accepted tokens, the law of the next."""
     drafts = list(itertools.product(range(len(target_law(prefix))), repeat=gamma))
@@ -88,7 +100,9 @@ def _forcing(accepted: int, rows: int, gamma: int) -> Tensor:
 
 
 def _rows(law_of: LawOf, prefix: Prefix, drafts: Sequence[Prefix], positions: int) -> Tensor:
-    return torch.stack([torch.stack([law_of((*prefix, *d[:i])) for i in range(positions)]) for d in drafts])
+    return torch.stack(
+        [torch.stack([law_of((*prefix, *d[:i])) for i in range(positions)]) for d in drafts]
+    )
 
 
 def plain_joint(target_law: LawOf, tokens: int) -> Tensor:

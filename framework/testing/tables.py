@@ -29,8 +29,12 @@ class TableDraftSession(StepSession):
     def next_logits(self, drafted: list[Tensor]) -> Tensor:
         order, base = self.table.order, self.table.vocab_size + 1
         missing = [self.table.vocab_size] * order
-        newest = torch.tensor([[*missing, *row[-order:]][-order:] if order else [] for row in self.context.tokens])
-        chain = torch.cat([newest.long().reshape(self.context.rows, order), *[d[:, None] for d in drafted]], 1)
+        newest = torch.tensor(
+            [[*missing, *row[-order:]][-order:] if order else [] for row in self.context.tokens]
+        )
+        chain = torch.cat(
+            [newest.long().reshape(self.context.rows, order), *[d[:, None] for d in drafted]], 1
+        )
         key = torch.zeros(self.context.rows, dtype=torch.int64)
         for token in chain[:, chain.shape[1] - order :].unbind(1):
             key = key * base + token

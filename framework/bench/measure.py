@@ -1,0 +1,104 @@
+"""One side of a comparison: run it, time it, keep what it said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..engine import Engine
+from ..interfaces import Round
+from ..metrics import Metrics, total
+from ..requests import Answer
+
+
+@dataclass
+class Sample:
+    """One run over some prompts.
+
+    Args:
+        seconds: wall time, prefill included.
+        tokens: the answers' ids, one list per prompt.
+        metrics: the sum over prompts; None for a side that reports none.
+        rounds: every round, for traces.
+    """
+
+    seconds: float
+    tokens: list[list[int]]
+    metrics: Metrics | None = None
+    rounds: list[Round] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Emitted tokens."""
+        return sum(map(len, self.tokens))
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of wall time, prefill included, as ``generate`` can only be timed."""
+        return self.count / self.seconds
+
+
+def run_engine(engine: Engine, prompts: Sequence[list[int]], **options: Any) -> Sample:
+    """Answers prompts one by one (batch 1)."""
+    answers, rounds = [], []
+    begin = time.perf_counter()
+    for index, prompt in enumerate(prompts):
+        answer = Answer(engine.request(prompt, index, **options))
+        rounds.extend(engine.run([answer]))
+        answers.append(answer)
+    seconds = time.perf_counter() - begin
+    return Sample(seconds, [a.token_ids for a in answers], total(a.metrics for a in answers), rounds)
+
+
+@torch.inference_mode()
+def run_generate(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, **options: Any) -> Sample:
+    """Answers prompts one by one with transformers' own ``generate``, greedy."""
+    tokens = []
+    begin = time.perf_counter()
+    for prompt in prompts:
+        ids = torch.tensor([prompt], device=model.device)
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            **options,
+        )
+        tokens.append(out[0, len(prompt) :].tolist())
+    return Sample(time.perf_counter() - begin, tokens)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two greedy answers part, and how near the tie was."""
+
+    prompt: int
+    position: int
+    gap: float
+
+
+@torch.inference_mode()
+def first_difference(model: Any, prompts: Sequence[list[int]], one: Sample, other: Sample) -> Difference | None:
+    """The first prompt and position at which two samples differ, with the gap of the two logits
+    under one plain forward of the model; None when they are equal."""
+    for index, (ours, theirs) in enumerate(zip(one.tokens, other.tokens, strict=True)):
+        for position, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+            if a != b:
+                ids = torch.tensor([[*prompts[index], *ours[:position]]], device=model.device)
+                logits = model(input_ids=ids, use_cache=False)[0][0, -1].double()
+                return Difference(index, position, float((logits[a] - logits[b]).abs()))
+        if len(ours) != len(theirs):
+            return Difference(index, min(len(ours), len(theirs)), float("inf"))
+    return None
+
+
+def verdict(difference: Difference | None, tolerance: float = 1e-4) -> str:
+    """``same``, a near-tie with its place and gap, or ``DIFFERENT``."""
+    if difference is None:
+        return "same"
+    where = f"at token {difference.position}, gap {difference.gap:.0e}"
+    return f"near-tie {where}" if difference.gap < tolerance else f"DIFFERENT {where}"

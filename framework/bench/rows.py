@@ -1,0 +1,62 @@
+"""A comparison's rows: every figure is a ratio against a side measured in the same run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .measure import Sample, first_difference, verdict
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+
+def row(
+    name: str,
+    engine: Engine | None,
+    sample: Sample,
+    plain: Sample,
+    generate: Sample,
+    prompts: list[list[int]],
+    model: Any,
+) -> dict[str, Any]:
+    """One row.
+
+    ``x_plain`` compares time per token without prefill where both sides report it; ``x_generate``
+    compares whole calls, since ``generate`` can only be timed whole.
+    """
+    metrics = sample.metrics
+    return {
+        "side": name,
+        "tau": metrics.tau if metrics else None,
+        "accept_rate": metrics.accept_rate if metrics else None,
+        "alpha": metrics.alpha if metrics else None,
+        "c": cost_ratio(sample, plain),
+        "tokens_per_second": sample.rate,
+        "x_plain": decode_rate(sample) / decode_rate(plain),
+        "x_generate": sample.rate / generate.rate,
+        "memory_mib": extra_bytes(engine, prompts, sample) / 2**20,
+        "output": verdict(first_difference(model, prompts, sample, plain)),
+    }
+
+
+def decode_rate(sample: Sample) -> float:
+    """Tokens per second, prefill left out where the side reports it."""
+    prefill = sample.metrics.seconds["prefill"] if sample.metrics else 0.0
+    return sample.count / (sample.seconds - prefill)
+
+
+def cost_ratio(sample: Sample, plain: Sample) -> float | None:
+    """c: seconds per drafted token over seconds per plain target step (Leviathan et al. 2023, 3.4)."""
+    metrics, base = sample.metrics, plain.metrics
+    if not metrics or not metrics.drafted or not base:
+        return None
+    return (metrics.seconds["draft"] / metrics.drafted) / (base.seconds["verify"] / base.rounds)
+
+
+def extra_bytes(engine: Engine | None, prompts: list[list[int]], sample: Sample) -> int:
+    """Bytes a drafter adds to the target: weights of its own and its cache for the longest row."""
+    if engine is None:
+        return 0
+    longest = max(len(p) + len(t) for p, t in zip(prompts, sample.tokens, strict=True))
+    drafter = engine.parts.drafter
+    return drafter.weight_bytes() + drafter.session_bytes(1, longest)

@@ -1,0 +1,178 @@
+"""``foredraft demo``: the default model alone and with six drafters, measured side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+# Each row: the name shown, then what is chosen through config. `{small}` is a folder that holds the
+# target's first layers, as a stand-in for a small model of the same family.
+SIDES = {
+    "prompt_lookup": ("drafter=prompt_lookup", "policy.gamma=6"),
+    "ngram": ("drafter=ngram", "drafter.order=4", "policy.gamma=3"),
+    "bigram": ("drafter=bigram", "policy.gamma=2"),
+    "early_exit": ("drafter=early_exit", "drafter.layers=24", "policy.gamma=2"),
+    "causal_lm": ("drafter=causal_lm", "drafter.model={small}", "policy.gamma=2"),
+    "quantized": ("drafter=quantized", "policy.gamma=4"),
+}
+SMALL_LAYERS = 20
+
+
+def demo(argv: list[str]) -> int:
+    """Runs the demo; returns the exit code."""
+    options = _parser().parse_args(argv)
+    console = Console(stderr=options.json)
+    from transformers.utils import logging
+
+    from ..api import load
+
+    logging.set_verbosity_error()
+    plain = load(
+        "drafter=none", "policy.gamma=0", f"target={options.target}", "target.kernels=tuned"
+    )
+    prompts = _prompts()
+    ids = [plain.request(entry["prompt"]).prompt for entry in prompts]
+    with tempfile.TemporaryDirectory() as folder:
+        results = _measure(plain, ids, options.tokens, Path(folder), console)
+    if options.json:
+        print(json.dumps(results["rows"], indent=1))
+        return 0
+    console.print(_table(results["rows"]))
+    _figure(plain, prompts, results, console)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="foredraft demo", description=__doc__)
+    parser.add_argument("--tokens", type=int, default=40, help="new tokens per prompt (default 40)")
+    parser.add_argument("--target", default="smollm2", help="a target that is chosen by name alone")
+    parser.add_argument(
+        "--json", action="store_true", help="print the rows as JSON and nothing else"
+    )
+    return parser
+
+
+def _prompts() -> list[dict[str, str]]:
+    text = resources.files("foredraft.framework.bench").joinpath("prompts.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _measure(
+    plain: Engine, ids: list[list[int]], tokens: int, folder: Path, console: Console
+) -> dict[str, Any]:
+    """Runs every side over every prompt, plain decoding first and last, and makes the rows."""
+    from ..bench.measure import run_engine, run_generate
+    from ..bench.rows import row
+
+    model = plain.parts.target.model  # type: ignore[attr-defined]
+    total = len(SIDES) + 3
+    with _progress(console) as progress:
+        task = progress.add_task("", total=total)
+
+        def step(name: str) -> None:
+            progress.update(task, description=name, advance=1)
+
+        step("plain loop")
+        run_engine(plain, ids[:1], max_new_tokens=2)  # warms the caches of the machine
+        first = run_engine(plain, ids, max_new_tokens=tokens)
+        step("transformers' generate")
+        generate = run_generate(model, ids, tokens)
+        samples = {}
+        engines = {}
+        for name, overrides in SIDES.items():
+            step(name)
+            engines[name] = _engine(plain, overrides, folder)
+            samples[name] = run_engine(engines[name], ids, max_new_tokens=tokens)
+        step("plain loop again")
+        again = run_engine(plain, ids, max_new_tokens=tokens)
+    best = min(first, again, key=lambda sample: sample.seconds)
+    sides = {"plain loop": (plain, best), "generate": (None, generate)}
+    sides |= {name: (engines[name], samples[name]) for name in SIDES}
+    rows = [
+        row(n, engine, sample, best, generate, ids, model) for n, (engine, sample) in sides.items()
+    ]
+    return {"rows": rows, "samples": samples}
+
+
+def _engine(plain: Engine, overrides: tuple[str, ...], folder: Path) -> Engine:
+    """The same target with another drafter."""
+    from ..api import load
+    from ..bench.small import save_first_layers
+
+    if any("{small}" in text for text in overrides) and not any(folder.iterdir()):
+        save_first_layers(plain.parts.target, SMALL_LAYERS, folder)
+    return load(*(text.format(small=folder) for text in overrides), target=plain.parts.target)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="SmolLM2-135M-Instruct, greedy, batch 1", caption=_caption())
+    for heading in (
+        "side",
+        "tau",
+        "accept",
+        "alpha",
+        "c",
+        "tokens/s",
+        "x plain",
+        "x generate",
+        "memory",
+        "output",
+    ):
+        table.add_column(heading, justify="left" if heading in ("side", "output") else "right")
+    for row in rows:
+        cells = [
+            row[key]
+            for key in (
+                "tau",
+                "accept_rate",
+                "alpha",
+                "c",
+                "tokens_per_second",
+                "x_plain",
+                "x_generate",
+            )
+        ]
+        shown = ["-" if value is None else f"{value:.2f}" for value in cells]
+        style = "bold" if row["side"] == "plain loop" else None
+        table.add_row(
+            row["side"], *shown, f"{row['memory_mib']:.0f} MiB", row["output"], style=style
+        )
+    return table
+
+
+def _caption() -> str:
+    return (
+        "tau: tokens per round. alpha: mean overlap of draft and target law. c: draft step over target step.\n"
+        "memory: weights and caches beyond the target's own. output: against the plain loop's ids."
+    )
+
+
+def _figure(
+    plain: Engine, prompts: list[dict[str, str]], results: dict[str, Any], console: Console
+) -> None:
+    """The last prompt's answer as the paper's Figure 1, drafted by prompt lookup."""
+    from ..bench.trace import legend, trace
+
+    rounds = results["samples"]["prompt_lookup"].rounds
+    last = [r for r in rounds if r.rows[0].request == len(prompts) - 1]
+    console.print(
+        f"\n[bold]{prompts[-1]['kind']}[/bold], drafted by prompt_lookup, one line per round:"
+    )
+    console.print(trace(last, plain.tokenizer))
+    console.print(legend())
