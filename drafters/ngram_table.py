@@ -158,7 +158,9 @@ def _packed(text: NDArray[np.int64], length: int, vocab_size: int) -> NDArray[np
     return packed
 
 
-def _check_file(path: str, meta: dict[str, Any], arrays: dict[str, Any], target: Vocabulary) -> None:
+def _check_file(
+    path: str, meta: dict[str, Any], arrays: dict[str, Any], target: Vocabulary
+) -> None:
     where = f"drafter.path={path}"
     if meta.get("format") != FORMAT or not isinstance(meta.get("order"), int) or meta["order"] < 1:
         raise InputError(f"{where} is not a file that 'foredraft fit' of this version wrote.")

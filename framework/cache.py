@@ -52,7 +52,8 @@ class _RaggedLayer(CacheLayerMixin):
     ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        keys, values = cast(Tensor, self.keys), cast(Tensor, self.values)
+        keys, values = self.keys, self.values
+        assert keys is not None and values is not None
         self._write(keys, key_states)
         self._write(values, value_states)
         attended = slice(0, self.plan.bucket)
@@ -80,7 +81,7 @@ class _RaggedLayer(CacheLayerMixin):
     def move(self, source: int, destination: int, length: int) -> None:
         """Copies one row over another, in place."""
         if self.is_initialized:
-            for buffer in (cast(Tensor, self.keys), cast(Tensor, self.values)):
+            for buffer in (self.keys, self.values):
                 buffer[destination, :, :length] = buffer[source, :, :length]
 
 
@@ -188,7 +189,7 @@ class MaskBuilder:
         parameters = inspect.signature(model.forward).parameters
         self.cache_name = "cache" if "cache" in parameters else "past_key_values"
         self.kinds = layer_kinds(config)
-        self.window = getattr(config, "sliding_window", None)
+        self.window = int(getattr(config, "sliding_window", None) or 0)
         self.additive = config._attn_implementation == "eager"
         self.dtype = model.dtype
         self.last_position = (getattr(config, "max_position_embeddings", None) or 2**31) - 1
@@ -235,7 +236,8 @@ def cache_bytes(model: Any, rows: int, capacity: int) -> int:
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     width = torch.finfo(model.dtype).bits // 8
-    return 2 * int(config.num_hidden_layers) * rows * (capacity + 1) * heads * head_dim * width
+    per_slot = int(heads) * int(head_dim) * width
+    return 2 * int(config.num_hidden_layers) * rows * (capacity + 1) * per_slot
 
 
 def pad(rows: list[list[int]], device: Any) -> Tensor:

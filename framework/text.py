@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import InputError
+from .stopping import EOS, trim
 
 Prompt = str | Sequence[int] | Sequence[dict[str, str]]
 
@@ -40,6 +41,20 @@ def _chat_ids(messages: Any, tokenizer: Any) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
+def shown_ids(ids: list[int], finish_reason: str | None, tokenizer: Any) -> list[int]:
+    """The ids without the mark that ended them, where that is a mark and not text."""
+    marks = getattr(tokenizer, "all_special_ids", ())
+    ended = finish_reason == EOS and bool(ids) and ids[-1] in marks
+    return ids[:-1] if ended else ids
+
+
+def reader_text(
+    ids: list[int], finish_reason: str | None, stop: Sequence[str], tokenizer: Any
+) -> str:
+    """What a reader wants: no end mark, nothing from the stop string on."""
+    return trim(tokenizer.decode(shown_ids(ids, finish_reason, tokenizer)), stop)
+
+
 class TextStream:
     """Turns ids that arrive in blocks into text pieces whose join is the decoded whole.
 
@@ -60,4 +75,4 @@ class TextStream:
         if len(now) <= len(before) or (now.endswith("\ufffd") and not last):
             return now[len(before) :] if last else ""
         self._begin, self._end = self._end, len(self.ids)
-        return now[len(before) :]
+        return str(now[len(before) :])

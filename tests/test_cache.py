@@ -10,6 +10,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from helpers import (
+    PerRow,
+    make_batch,
+    make_engine,
+    model_of,
+    noisy_copy,
+    plain,
+    random_prompts,
+    target_of,
+)
+from torch import Tensor
+
 from foredraft.drafters import causal_lm as causal_lm_drafter
 from foredraft.drafters.builtin import EarlyExitConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter, ModelSession
@@ -22,10 +34,6 @@ from foredraft.framework.linear import quantize_int8
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.testing.scripted import OracleDrafter, OracleSession
 from foredraft.framework.testing.tiny import KINDS
-from torch import Tensor
-
-from helpers import PerRow, make_batch, make_engine, model_of, noisy_copy, plain
-from helpers import random_prompts, target_of
 
 LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{kind: (kind, {}) for kind in KINDS},

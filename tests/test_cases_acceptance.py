@@ -9,6 +9,23 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
+from helpers import (
+    SAMPLED,
+    TOY_DRAFT,
+    TOY_TARGET,
+    assert_law,
+    assert_same,
+    cycle,
+    make_engine,
+    markov,
+    noisy_copy,
+    one_token_law,
+    plain,
+    rounds_of,
+    target_of,
+)
+from torch import Tensor
+
 from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.framework.build import check_pairing
 from foredraft.framework.config import as_dict, compose, to_objects
@@ -16,10 +33,6 @@ from foredraft.framework.errors import ConfigError
 from foredraft.framework.interfaces import Drafter, RowOutcome
 from foredraft.framework.sampling import SamplingParams
 from foredraft.framework.testing.scripted import OracleDrafter, ScriptedDrafter, WrongDrafter
-from torch import Tensor
-
-from helpers import SAMPLED, TOY_DRAFT, TOY_TARGET, assert_law, assert_same, cycle, make_engine
-from helpers import markov, noisy_copy, one_token_law, plain, rounds_of, target_of
 
 DRAWS = 10_000
 

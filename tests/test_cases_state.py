@@ -6,6 +6,25 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import (
+    SAMPLED,
+    TOY_DRAFT,
+    TOY_TARGET,
+    PerRow,
+    assert_law,
+    assert_same,
+    cycle,
+    make_batch,
+    make_engine,
+    model_of,
+    noisy_copy,
+    one_token_law,
+    plain,
+    random_prompts,
+    rounds_of,
+    target_of,
+)
+
 from foredraft.drafters.builtin import PromptLookupConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.prompt_lookup import PromptLookup
@@ -14,12 +33,12 @@ from foredraft.framework.interfaces import Context, Draft, Drafter, DraftSession
 from foredraft.framework.requests import Answer
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.targets.table import NumberTokenizer, TableTarget
-from foredraft.framework.testing.scripted import FaultyDrafter, OracleDrafter, ScriptedDrafter
-from foredraft.framework.testing.scripted import WrongDrafter
-
-from helpers import SAMPLED, TOY_DRAFT, TOY_TARGET, PerRow, assert_law, assert_same, make_engine
-from helpers import cycle, make_batch, model_of, noisy_copy, one_token_law, plain
-from helpers import random_prompts, rounds_of, target_of
+from foredraft.framework.testing.scripted import (
+    FaultyDrafter,
+    OracleDrafter,
+    ScriptedDrafter,
+    WrongDrafter,
+)
 
 # --- rollback -------------------------------------------------------------------------------------
 
@@ -368,4 +387,3 @@ def test_oracle_is_right_as_often_as_asked() -> None:
 def make_context(capacity: int) -> Any:
     engine = make_engine(TableTarget(torch.full((1, 7), 1 / 7), 0), max_new_tokens=capacity)
     return make_batch(engine, [[0]]).context
-

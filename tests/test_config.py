@@ -13,6 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
 from foredraft.framework import plugins
 from foredraft.framework.build import build
 from foredraft.framework.config import as_dict, compose, expand_sweep, part, to_objects
@@ -21,9 +25,6 @@ from foredraft.framework.errors import ConfigError, PluginFault
 from foredraft.framework.plugins import hookimpl, register, registry
 from foredraft.framework.registry import KINDS
 from foredraft.framework.specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
 
 CONF = Path(str(resources.files("foredraft.conf")))
 SHIPPED = sorted(p.relative_to(CONF).with_suffix("") for p in CONF.rglob("*.yaml"))

@@ -11,8 +11,14 @@ from functools import cache
 
 import pytest
 import torch
-from foredraft.drafters.builtin import EarlyExitConfig, NgramConfig, PromptLookupConfig
-from foredraft.drafters.builtin import QuantizedConfig
+from helpers import assert_same, make_engine, model_of, noisy_copy, plain, random_prompts
+
+from foredraft.drafters.builtin import (
+    EarlyExitConfig,
+    NgramConfig,
+    PromptLookupConfig,
+    QuantizedConfig,
+)
 from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.early_exit import EarlyExit
 from foredraft.drafters.ngram import Ngram
@@ -23,8 +29,6 @@ from foredraft.framework.interfaces import Drafter
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.testing.scripted import OracleDrafter, WrongDrafter
 from foredraft.framework.testing.tiny import KINDS
-
-from helpers import assert_same, make_engine, model_of, noisy_copy, plain, random_prompts
 
 SHORT, LONG = 40, 200
 PROMPTS = random_prompts((7, 1, 17, 9, 3))
@@ -82,9 +86,7 @@ def check_long(kind: str, name: str, gamma: int, verifier: str) -> None:
     target, drafter = drafter_of(kind, name)
     target.eos_ids = frozenset()
     engine = make_engine(target, drafter, gamma, verifier, max_new_tokens=LONG)
-    assert_same(
-        target.model, PROMPTS[2], long_answer(kind), engine.generate(PROMPTS[2]).token_ids
-    )
+    assert_same(target.model, PROMPTS[2], long_answer(kind), engine.generate(PROMPTS[2]).token_ids)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from foredraft.drafters.builtin import EarlyExitConfig, NgramConfig, PromptLookupConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.early_exit import EarlyExit
@@ -34,7 +36,6 @@ from foredraft.framework.testing.tiny import tiny_model
 from foredraft.framework.verdicts import correction_law, law_at
 from foredraft.verifiers import token as token_rule
 from foredraft.verifiers.token import TokenVerifier
-from torch import Tensor
 
 SETTINGS = [
     SamplingParams(temperature=1.0),

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from foredraft.framework.interfaces import Draft, Verdict, Verifier
 from foredraft.framework.sampling import Sampler, SamplingParams
 from foredraft.framework.testing.laws import (
@@ -21,7 +23,6 @@ from foredraft.framework.testing.laws import (
 from foredraft.framework.verdicts import law_at
 from foredraft.verifiers.greedy import GreedyVerifier
 from foredraft.verifiers.token import TokenVerifier
-from torch import Tensor
 
 VOCAB = 3
 SETTINGS = [

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from foredraft.framework import plugins
 from foredraft.framework.errors import ConfigError, PluginFault
 from foredraft.framework.plugins import hookimpl, register, registry

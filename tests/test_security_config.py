@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from foredraft.framework import plugins
 from foredraft.framework.config import as_dict, compose, expand_sweep
 from foredraft.framework.errors import ConfigError

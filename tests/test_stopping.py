@@ -6,6 +6,8 @@ from functools import cache
 
 import pytest
 import torch
+from helpers import SAMPLED, cycle, make_engine, markov, model_of, plain, target_of
+
 from foredraft.drafters.builtin import PromptLookupConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter, ModelSession
 from foredraft.drafters.prompt_lookup import PromptLookup
@@ -15,8 +17,6 @@ from foredraft.framework.requests import Answer
 from foredraft.framework.stopping import Stopper, trim
 from foredraft.framework.targets.table import NumberTokenizer, TableTarget
 from foredraft.framework.testing.scripted import OracleDrafter, ScriptedDrafter
-
-from helpers import SAMPLED, cycle, make_engine, markov, model_of, plain, target_of
 
 VOCAB = 16
 

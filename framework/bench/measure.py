@@ -44,18 +44,23 @@ class Sample:
 
 def run_engine(engine: Engine, prompts: Sequence[list[int]], **options: Any) -> Sample:
     """Answers prompts one by one (batch 1)."""
-    answers, rounds = [], []
+    answers: list[Answer] = []
+    rounds: list[Round] = []
     begin = time.perf_counter()
     for index, prompt in enumerate(prompts):
         answer = Answer(engine.request(prompt, index, **options))
         rounds.extend(engine.run([answer]))
         answers.append(answer)
     seconds = time.perf_counter() - begin
-    return Sample(seconds, [a.token_ids for a in answers], total(a.metrics for a in answers), rounds)
+    return Sample(
+        seconds, [a.token_ids for a in answers], total(a.metrics for a in answers), rounds
+    )
 
 
 @torch.inference_mode()
-def run_generate(model: Any, prompts: Sequence[list[int]], max_new_tokens: int, **options: Any) -> Sample:
+def run_generate(
+    model: Any, prompts: Sequence[list[int]], max_new_tokens: int, **options: Any
+) -> Sample:
     """Answers prompts one by one with transformers' own ``generate``, greedy."""
     tokens = []
     begin = time.perf_counter()
@@ -82,7 +87,9 @@ class Difference:
 
 
 @torch.inference_mode()
-def first_difference(model: Any, prompts: Sequence[list[int]], one: Sample, other: Sample) -> Difference | None:
+def first_difference(
+    model: Any, prompts: Sequence[list[int]], one: Sample, other: Sample
+) -> Difference | None:
     """The first prompt and position at which two samples differ, with the gap of the two logits
     under one plain forward of the model; None when they are equal."""
     for index, (ours, theirs) in enumerate(zip(one.tokens, other.tokens, strict=True)):

@@ -27,7 +27,11 @@ def trace(rounds: Iterable[Round], tokenizer: Any) -> Text:
 def legend() -> Text:
     """What the colours mean."""
     text = Text()
-    for word, style in (("accepted draft", ACCEPTED), ("rejected draft", REJECTED), ("target's own", CORRECTION)):
+    for word, style in (
+        ("accepted draft", ACCEPTED),
+        ("rejected draft", REJECTED),
+        ("target's own", CORRECTION),
+    ):
         text.append(word, style=style)
         text.append("   ")
     return text

@@ -8,10 +8,9 @@ from ..engine import Engine
 from ..errors import ForedraftError
 from ..requests import Answer, Request
 from ..stopping import CONTEXT
-from ..text import encode
+from ..text import encode, shown_ids
 from .outfile import Kept
 from .prompts import Item
-from .results import shown_ids
 
 
 class Conversation:

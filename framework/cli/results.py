@@ -33,8 +33,8 @@ def result(
         item.form if item.form != "turns" else "prompt": item.asked(turn),
         "prompt_tokens": len(request.prompt),
         "prompt_sha256": item.sha256,
-        "text": None if tokenizer is None else tokenizer.decode(answer.token_ids),
-        "trimmed_text": None if tokenizer is None else trimmed(answer, tokenizer),
+        "text": answer.text if tokenizer is not None else None,
+        "trimmed_text": answer.trimmed_text if tokenizer is not None else None,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
         "metrics": strict(answer.metrics.as_dict()),
@@ -42,21 +42,6 @@ def result(
         "seed": request.seed,
         "config": config,
     }
-
-
-def trimmed(answer: Answer, tokenizer: Any) -> str:
-    """What a reader wants: no end mark, nothing from the stop string on."""
-    from ..stopping import trim
-
-    ids = shown_ids(answer.token_ids, answer.finish_reason, tokenizer)
-    return trim(tokenizer.decode(ids), answer.request.stop)
-
-
-def shown_ids(ids: list[int], finish_reason: str | None, tokenizer: Any) -> list[int]:
-    """The ids without the mark that ended them, where that is a mark and not text."""
-    marks = getattr(tokenizer, "all_special_ids", ())
-    ended = finish_reason == "eos" and bool(ids) and ids[-1] in marks
-    return ids[:-1] if ended else ids
 
 
 def line(value: dict[str, Any]) -> str:

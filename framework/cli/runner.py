@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..interfaces import RowOutcome
 from ..metrics import Metrics
 from ..requests import Answer
-from ..text import TextStream
+from ..text import TextStream, shown_ids
 from . import results
 from .conversation import Conversation
 from .display import Progress, write
@@ -113,7 +113,7 @@ class Batch:
 
     def _hear(self, row: RowOutcome) -> None:
         if self.pieces is not None:
-            ids = results.shown_ids(row.emitted, row.finish, self.tokenizer)
+            ids = shown_ids(row.emitted, row.finish, self.tokenizer)
             write(self.pieces.feed(ids, last=row.finish is not None))
             self.streamed = True
         if row.finish is not None:
@@ -127,4 +127,4 @@ class Batch:
         if self.run.as_json:
             return results.line(value)
         ids, reason = value["token_ids"], value["finish_reason"]
-        return str(self.tokenizer.decode(results.shown_ids(ids, reason, self.tokenizer))) + "\n"
+        return str(self.tokenizer.decode(shown_ids(ids, reason, self.tokenizer))) + "\n"

@@ -49,7 +49,7 @@ def _config(
         return transformers.GPT2Config(
             vocab_size=vocab, initializer_range=sharp, **{**small, **ends, **options}
         )
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": vocab,
         "hidden_size": 32,
         "intermediate_size": 64,
