@@ -129,7 +129,7 @@ def plain(model: Any, prompt: Sequence[int], count: int, eos: int | None = None)
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False,
         pad_token_id=0, eos_token_id=eos,
     )  # fmt: skip
-    return out[0, len(prompt) :].tolist()
+    return [int(token) for token in out[0, len(prompt) :]]
 
 
 def assert_same(

@@ -113,7 +113,8 @@ EVERY_GAMMA = [
     for kind in ("llama", "gpt2")
     for name in DRAFTERS
     for gamma in range(1, 9)
-    if name not in ("none", "other_lm") or gamma == 4
+    if gamma == 4
+    or (name not in ("none", "other_lm") and (kind == "llama" or gamma in (1, 2, 4, 8)))
 ]
 OTHER_KINDS = [
     case(kind, name, gamma)
@@ -129,8 +130,11 @@ def test_ragged_batch(kind: str, name: str, gamma: int, verifier: str) -> None:
     check(kind, name, gamma, verifier)
 
 
-@pytest.mark.parametrize("name", sorted(set(DRAFTERS) - {"other_lm"}))  # 200 rounds, no news
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in KINDS for name in ("prompt_lookup", "noisy_lm", "early_exit")]
+    + [("llama", "none"), ("gpt2", "ngram"), ("qwen3", "itself"), ("mistral", "quantized")],
+)
 def test_long_answer(kind: str, name: str) -> None:
     gamma = 2 + len(kind + name) % 5
     check_long(kind, name, gamma, ("token", "greedy")[gamma % 2])
@@ -158,7 +162,7 @@ def test_float32(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-@pytest.mark.parametrize("gamma", range(1, 6))
+@pytest.mark.parametrize("gamma", [1, 3, 5])
 def test_known_answers_right_wrong_and_half(kind: str, gamma: int) -> None:
     """Cache positions of the verify pass slipped when a draft was rejected (HF#30042)."""
     target = drafter_of(kind, "none")[0]

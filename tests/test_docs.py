@@ -1,0 +1,435 @@
+"""The documentation says what the code does: links, signatures, tables of keys, and every example run."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cli_helpers import Cli, make_cli
+
+from foredraft.framework import plugins
+from foredraft.framework.cli.arguments import parse
+from foredraft.framework.cli.generate import plan
+from foredraft.framework.cli.generate_help import _default
+from foredraft.framework.config import RunConfig, RuntimeConfig, SamplingConfig
+from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
+from foredraft.framework.plugins import Hooks
+from foredraft.framework.registry import KINDS, Offer, Registry
+
+ROOT = Path(__file__).parent.parent
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+if not README.exists():  # the installed wheel is tested from a folder that holds tests only
+    pytest.skip("the documentation is not here", allow_module_level=True)
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
+TUTORIAL = DOCS / "write-a-drafter.md"
+MODEL_DRAFTERS = ("drafter=quantized", "drafter=early_exit", "experiment=self_draft")
+
+
+def builtin_registry() -> Registry:
+    """What ships, whatever else is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOREDRAFT_PLUGINS", "")
+        plugins.reset()
+        found = plugins.registry()
+    plugins.reset()
+    return found
+
+
+BUILTIN = builtin_registry()
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
+    plugins.reset()
+    yield
+    plugins.reset()
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return make_cli(capsys)
+
+
+def need_model() -> None:
+    if not is_whole(cache_folder() / FOLDER):
+        pytest.skip("the model has not been fetched")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced blocks of a page in these languages."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def commands(page: Path) -> list[str]:
+    """Every `foredraft ...` line of a page's shell blocks."""
+    lines = [line for text in blocks(page, "console", "sh") for line in text.splitlines()]
+    bare = [line.removeprefix("$ ") for line in lines]
+    return [line for line in bare if line.startswith("foredraft ")]
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The text under each heading, by the heading without its marks."""
+    parts = re.split(r"^#+ +(.*)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {parts[i].replace("`", ""): parts[i + 1] for i in range(1, len(parts), 2)}
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table line."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+# --- links -------------------------------------------------------------------------------------
+
+
+def anchor(heading: str) -> str:
+    """A heading's anchor as GitHub makes it."""
+    kept = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower())
+    return kept.replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        path, _, fragment = link.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        assert other.exists(), f"{page.name}: {link}"
+        assert other.is_relative_to(ROOT.resolve()), f"{page.name}: {link} leaves the repository"
+        if fragment:
+            assert fragment in map(anchor, sections(other)), f"{page.name}: {link}"
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = README.read_text("utf-8")
+    assert [page.name for page in PAGES[1:] if f"(docs/{page.name}" not in text] == []
+
+
+def test_every_source_file_has_its_place_in_the_structure() -> None:
+    text = (DOCS / "structure.md").read_text("utf-8")
+    for path in sorted((ROOT / "framework").glob("*.py")):
+        name = f"framework/{path.name}"
+        assert name in text or path.name.startswith(("__", "config_")), name
+    for name in re.findall(r"`((?:framework|drafters|verifiers|conf)/[\w/.]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_functions_that_the_structure_names_exist() -> None:
+    from foredraft.framework import (
+        decoding,
+        guard,
+        interfaces,
+        noise,
+        requests,
+        sampling,
+        stopping,
+    )
+
+    homes = [decoding, decoding.Batch, guard, interfaces, noise, sampling, stopping, requests]
+    modules = {"guard": guard, "noise": noise}
+    steps = sections(DOCS / "structure.md")["One round"]
+    for name in re.findall(r"`(_?[a-zA-Z]+(?:\.\w+)?)`", steps):
+        owner, _, member = name.rpartition(".")
+        owners = [getattr(home, owner, None) for home in homes] if owner else homes
+        owners = [home for home in [*owners, modules.get(owner)] if home is not None]
+        found = [home for home in owners if hasattr(home, member)]
+        found += [home for home in owners if f"self.{member} = " in inspect.getsource(home)]
+        assert found, name
+
+
+# --- hooks -------------------------------------------------------------------------------------
+
+
+def signature(name: str) -> str:
+    found = inspect.signature(getattr(Hooks, name))
+    arguments = ", ".join(str(p) for key, p in found.parameters.items() if key != "self")
+    return f"{name}({arguments}) -> {found.return_annotation}"
+
+
+def test_every_hook_has_a_heading_with_its_signature() -> None:
+    names = [name for name in vars(Hooks) if name.startswith("foredraft_")]
+    headings = [h for h in sections(DOCS / "hooks.md") if h.startswith("foredraft_")]
+    assert headings == [signature(name) for name in names] and names
+
+
+@pytest.mark.parametrize("heading", [h for h in sections(DOCS / "hooks.md") if "_" in h])
+def test_every_example_of_a_hook_is_a_plugin(heading: str) -> None:
+    name = heading.partition("(")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", sections(DOCS / "hooks.md")[heading], re.DOTALL)
+    module = ModuleType("example")
+    sys.modules["example"] = module  # a dataclass looks its module up
+    try:
+        exec(example, vars(module))
+        if name == "foredraft_config_packages":
+            assert module.foredraft_config_packages() == ["pkg://echo_draft.conf"]
+            return
+        before = len(plugins.registry().offers())
+        plugins.register(module, "example")
+        assert len(plugins.registry().offers()) == before + 1
+    finally:
+        del sys.modules["example"]
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_part_has_a_row_in_the_readme(kind: str) -> None:
+    """And no row is of a part that there is not."""
+    offers = {offer.name: offer for offer in BUILTIN.offers(kind)}
+    tables = re.findall(r"(?:^\|.*\n)+", README.read_text("utf-8"), re.MULTILINE)
+    (table,) = [rows(table) for table in tables if table.startswith(f"| {kind} |")]
+    listed = {row[0].strip("`"): row for row in table[2:]}
+    assert listed.keys() == offers.keys()
+    for name, row in listed.items():
+        assert kind != "verifier" or row[-1] == ("yes" if offers[name].lossless else "no")
+        if kind == "drafter":
+            law = "none" if name == "none" else "dense"
+            deterministic = getattr(offers[name].spec, "deterministic", False) and name != "none"
+            assert row[3] == ("point mass" if deterministic else law)
+
+
+def keys_of(schema: type, prefix: str) -> list[list[str]]:
+    fields = dataclasses.fields(schema)
+    return [[f"`{prefix}{field.name}`", f"`{_default(field)}`"] for field in fields]
+
+
+@pytest.mark.parametrize("offer", BUILTIN.offers(), ids=lambda o: f"{o.kind}={o.name}")
+def test_every_key_is_listed_with_its_default(offer: Offer) -> None:
+    text = sections(DOCS / "config.md")[f"{offer.kind}={offer.name}"]
+    assert [row[:2] for row in rows(text)[2:]] == keys_of(offer.spec.config, f"{offer.kind}.")
+
+
+@pytest.mark.parametrize(
+    ("heading", "schema", "prefix"),
+    [
+        ("sampling", SamplingConfig, "sampling."),
+        ("runtime", RuntimeConfig, "runtime."),
+        ("Keys at the top", RunConfig, ""),
+    ],
+)
+def test_every_other_key_is_listed_too(heading: str, schema: type, prefix: str) -> None:
+    text = sections(DOCS / "config.md")[heading]
+    assert [row[:2] for row in rows(text)[2:]] == keys_of(schema, prefix)
+
+
+def test_groups_presets_and_experiments_are_listed() -> None:
+    listed = {row[0].strip("`"): row for row in rows(sections(DOCS / "config.md")["Groups"])[2:]}
+    for kind in KINDS:
+        assert set(BUILTIN.names(kind)) <= set(re.findall(r"`(\w+)`", listed[kind][2]))
+    for path in (ROOT / "conf").glob("*/*.yaml"):
+        if path.parent.name != "local":
+            assert f"`{path.stem}`" in listed[path.parent.name][2], path
+    chosen = re.findall(r"^  - (\w+): (\w+)", (ROOT / "conf/config.yaml").read_text(), re.MULTILINE)
+    for group, name in chosen:
+        if name != "null":
+            assert listed[group][3] == f"`{name}`"
+
+
+def test_the_copied_experiment_is_the_shipped_one() -> None:
+    (shown,) = [text for text in blocks(DOCS / "config.md", "yaml") if "copying" in text]
+    shipped = (ROOT / "conf/experiment/copying.yaml").read_text()
+    strip = [line for line in shipped.splitlines() if not line.startswith(("# foredraft", "# A", "#\n"))]
+    assert shown.splitlines()[1:] == [line for line in strip if line != "#"]
+
+
+def test_every_metric_and_key_of_an_answer_is_defined(cli: Cli) -> None:
+    done = cli("generate", "target=table", "prompt=0 1", "max_new_tokens=4", "output=json")
+    answer: dict[str, Any] = done.objects[0]
+    text = (DOCS / "metrics.md").read_text("utf-8")
+    for name in [*answer, *answer["metrics"], *answer["metrics"]["time"]]:
+        assert f"`{name}`" in text, name
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+EXAMPLES = [
+    pytest.param(page, line, id=f"{page.stem}:{number}")
+    for page in PAGES
+    if page != TUTORIAL
+    for number, line in enumerate(commands(page))
+]
+
+
+def unquoted(line: str) -> list[str]:
+    return shlex.split(line)[1:]
+
+
+def files_for(words: list[str], numbers: bool) -> None:
+    """The files that a command names."""
+    text = "0 1 2" if numbers else "red, green, blue"
+    Path("questions.jsonl").write_text(json.dumps({"prompt": text}) + "\n")
+    Path("corpus.txt").write_text(text)
+
+
+def on_a_table(words: list[str]) -> list[str]:
+    """The same command on a target without a model, and short."""
+    kept = [word for word in words if not word.startswith(("target", "prompt=", "max_new_tokens"))]
+    if not any(word.startswith("prompts=") for word in kept):
+        kept.append("prompt=0 1 2")
+    return [*kept, "target=table", "max_new_tokens=4"]
+
+
+@pytest.mark.parametrize(("page", "line"), EXAMPLES)
+def test_every_command_can_be_read(page: Path, line: str) -> None:
+    name, *rest = unquoted(line)
+    if name == "generate":
+        arguments = parse(rest)
+        assert arguments.help or plan(arguments)
+    elif name == "demo":
+        from foredraft.framework.cli.demo import _parser
+
+        _parser().parse_args(rest)
+    else:
+        assert name in ("plugins", "fit", "fetch")
+
+
+@pytest.mark.parametrize(("page", "line"), EXAMPLES)
+def test_every_command_runs_on_a_table(page: Path, line: str, cli: Cli) -> None:
+    words = unquoted(line)
+    if words[0] in ("demo", "fetch") or any(word in MODEL_DRAFTERS for word in words):
+        pytest.skip("needs a model")
+    files_for(words, numbers=True)
+    if words[0] == "fit":
+        words.append("target=table")
+    elif "drafter.path=counts.ngram" in words:
+        assert cli("fit", "text=corpus.txt", "out=counts.ngram", "target=table").code == 0
+    done = cli(*(on_a_table(words) if words[0] == "generate" else words))
+    assert done.code == 0, done.err
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [case for case in EXAMPLES if unquoted(str(case.values[1]))[0] in ("generate", "fetch")],
+)
+def test_every_command_runs_on_the_model(page: Path, line: str, cli: Cli) -> None:
+    words = unquoted(line)
+    if "target=table" in words or "drafter.path=counts.ngram" in words:
+        pytest.skip("runs without the model")
+    need_model()
+    files_for(words, numbers=False)
+    if words[0] == "generate" and "-m" not in words:
+        words = [word for word in words if not word.startswith("target")]
+        words += ["max_new_tokens=3"]
+    elif words[0] == "generate":
+        words = [*(word for word in words if not word.startswith("policy")), "max_new_tokens=2"]
+    done = cli(*words)
+    assert done.code == 0, done.err
+
+
+# --- Python ------------------------------------------------------------------------------------
+
+
+def run_block(source: str) -> None:
+    module = ModuleType("example")
+    sys.modules["example"] = module
+    try:
+        exec(compile(source, "example", "exec"), vars(module))
+    finally:
+        del sys.modules["example"]
+
+
+@pytest.mark.model
+def test_the_first_example_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    need_model()
+    source, expected = blocks(README, "python")[0], blocks(README, "text")[0]
+    run_block(source)
+    assert capsys.readouterr().out == expected
+
+
+def test_the_other_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    others = blocks(README, "python")[1:]
+    assert others and all("target=table" in source for source in others)
+    for source in others:
+        run_block(source)
+    assert len(capsys.readouterr().out.split()) == 12
+
+
+# --- the tutorial ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The tutorial's package as an installer would leave it: its modules and its metadata."""
+    for text in blocks(TUTORIAL, "toml", "python", "yaml"):
+        name = text.splitlines()[0].removeprefix("# ").removesuffix(" (continued)")
+        path = tmp_path / name
+        assert path.is_relative_to(tmp_path / "echo-draft"), name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text((path.read_text() + "\n\n" if path.exists() else "") + text)
+    root = tmp_path / "echo-draft"
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    info = root / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    name, version = project["name"], project["version"]
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    points = project["entry-points"]["foredraft"].items()
+    lines = "".join(f"{name} = {value}\n" for name, value in points)
+    (info / "entry_points.txt").write_text(f"[foredraft]\n{lines}")
+    monkeypatch.syspath_prepend(str(root))
+    monkeypatch.setenv("FOREDRAFT_PLUGINS", "echo-draft")
+    before = set(sys.modules)
+    yield root
+    for module in set(sys.modules) - before:
+        if module.partition(".")[0] == "echo_draft":
+            del sys.modules[module]
+
+
+def test_the_tutorial_makes_a_drafter_that_works_by_name(package: Path, cli: Cli) -> None:
+    lines = commands(TUTORIAL)
+    assert len(lines) == 6
+    outputs = {line: cli(*unquoted(line)) for line in lines}
+    for line, done in outputs.items():
+        assert done.code == 0, f"{line}: {done.err}"
+    listed = outputs["foredraft plugins"].out
+    assert "echo-draft 0.1.0" in listed and "recent" in listed and "broken" not in listed
+    assert "how many tokens back the copy begins" in outputs[lines[-1]].out
+    chosen = [json.loads(line)["config"] for line in Path("sweep.jsonl").read_text().splitlines()]
+    names = [(config["drafter"]["name"], config["policy"]["gamma"]) for config in chosen]
+    assert names == [(name, gamma) for name in ("echo", "recent", "none") for gamma in (2, 4)]
+    done = cli("generate", "target=table", "drafter=echo_far", "prompt=0", "output=json")
+    assert done.objects[0]["config"]["drafter"] == {"name": "echo", "distance": 64}
+
+
+def test_what_the_tutorial_says_is_refused_is_refused(package: Path, cli: Cli) -> None:
+    for value, word in (("1.5", "whole number"), ("0", "must be at least 1")):
+        done = cli("generate", "target=table", "drafter=echo", f"drafter.distance={value}", "prompt=0")
+        assert done.code == 2 and word in done.err
+
+
+def test_the_tutorials_own_test_passes(package: Path) -> None:
+    tests: dict[str, Any] = {}
+    source = (package / "tests/test_echo_draft.py").read_text()
+    exec(compile(source, "test_echo_draft", "exec"), tests)
+    for drafter in ("echo", "recent"):
+        tests["test_sampled_answers_follow_the_targets_law"](drafter)
+        tests["test_greedy_answers_are_those_of_plain_decoding"](drafter)
+
+
+def test_the_example_sessions_are_short() -> None:
+    text = TUTORIAL.read_text("utf-8")
+    bodies = re.findall(r"^(class \w+\((?:Token|Step)Session\):\n(?: .*\n|\n(?= ))*)", text, re.MULTILINE)
+    assert len(bodies) == 2
+    assert all(len([x for x in body.splitlines() if x.strip()]) < 15 for body in bodies)
+
+
+def test_pages_stay_short_and_to_themselves() -> None:
+    assert len(README.read_text("utf-8").splitlines()) < 200
+    for page in PAGES:
+        assert max(map(len, page.read_text("utf-8").splitlines())) <= 260, page.name
