@@ -1,7 +1,7 @@
 """Speed on SmolLM2-135M-Instruct, float32, greedy, batch 1: each figure a ratio within one run.
 
     python benchmarks/speed.py plain    [--questions FILE]  # plain loop against generate
-    python benchmarks/speed.py lookup   [--questions FILE]  # prompt lookup, both sides'
+    python benchmarks/speed.py lookup   [--questions FILE]  # plain and prompt lookup, both sides'
     python benchmarks/speed.py copying                      # prompt lookup where answers copy
     python benchmarks/speed.py quantized                    # the int8 copy, several gammas
     python benchmarks/speed.py assistant                    # a small model, both sides'
@@ -112,14 +112,16 @@ def lookup(bench: Bench) -> None:
     )
     theirs = bench.theirs(prompt_lookup_num_tokens=gamma, max_matching_ngram_size=size)
     sides = {
+        "generate": bench.theirs(),
         "plain": bench.ours(bench.plain),
         "generate lookup": theirs,
         "prompt_lookup": bench.ours(ours),
     }
     pairs = [
+        ("plain", "generate"),
         ("prompt_lookup", "generate lookup"),
         ("prompt_lookup", "plain"),
-        ("generate lookup", "plain"),
+        ("generate lookup", "generate"),
     ]
     bench.compare(
         sides, bench.copying() if bench.options.what == "copying" else bench.mixed(), pairs

@@ -1,0 +1,82 @@
+"""The embedded default model, in float32: a small part of what ``benchmarks/greedy.py`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from foredraft.framework import Engine, load
+from foredraft.framework.bench.measure import (
+    Sample,
+    first_difference,
+    run_engine,
+    run_generate,
+    verdict,
+)
+from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
+
+pytestmark = pytest.mark.model
+
+TOKENS = 24
+SIDES = {
+    "plain": ["drafter=none", "policy.gamma=0"],
+    "prompt_lookup": ["drafter=prompt_lookup", "policy.gamma=5"],
+    "ngram": ["drafter=ngram", "policy.gamma=3"],
+    "early_exit": ["drafter=early_exit", "drafter.layers=6", "policy.gamma=2"],
+    "quantized": ["drafter=quantized", "policy.gamma=4"],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fast_enough() -> Iterator[None]:
+    """A real model is worth both cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=["library", "tuned"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if not is_whole(cache_folder() / FOLDER):
+        pytest.fail("SmolLM2 is not in the cache; run `foredraft fetch smollm2` (make test does)")
+    return load("drafter=none", "target=smollm2", f"target.kernels={request.param}")
+
+
+@pytest.fixture(scope="module")
+def reference(engine: Engine) -> tuple[Any, list[list[int]], Sample]:
+    """transformers' own greedy answers to two prompts, on the model as it loads it."""
+    model: Any = load("drafter=none", "target=smollm2").parts.target.model  # type: ignore[attr-defined]
+    texts = [
+        "Repeat this line twice: red green blue, red green blue",
+        "Name three planets and say one thing about each.",
+    ]
+    prompts = [engine.request(text).prompt for text in texts]
+    return model, prompts, run_generate(model, prompts, TOKENS)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_greedy_ids_are_those_of_generate(
+    side: str, engine: Engine, reference: tuple[Any, list[list[int]], Sample]
+) -> None:
+    model, prompts, generate = reference
+    ours = run_engine(
+        load(*SIDES[side], target=engine.parts.target), prompts, max_new_tokens=TOKENS
+    )
+    found = verdict(first_difference(model, prompts, ours, generate))
+    assert not found.startswith("DIFFERENT"), found
+
+
+def test_it_answers_a_question(engine: Engine) -> None:
+    answer = engine.generate("What is the capital of France?", max_new_tokens=20)
+    assert answer.finish_reason == "eos"
+    assert answer.trimmed_text == "The capital of France is Paris."
+
+
+def test_the_int8_copy_is_close_to_the_target(engine: Engine) -> None:
+    side = load("drafter=quantized", "policy.gamma=3", target=engine.parts.target)
+    answer = side.generate("Describe a lighthouse in two sentences.", max_new_tokens=40)
+    assert (answer.metrics.accept_rate or 0) > 0.8
