@@ -64,18 +64,23 @@ def alternate(
     return samples
 
 
-def ratio(samples: dict[str, list[list[Sample]]], fast: str, base: str) -> dict[str, float]:
+def ratio(samples: dict[str, list[list[Sample]]], fast: str, base: str) -> dict[str, Any]:
     """How many times faster ``fast`` is than ``base``, per token over all prompts: the median over
-    repeats of the ratio within one repeat, with its quartiles as the spread."""
-    repeats = len(samples[fast][0])
-    found = []
-    for repeat in range(repeats):
-        rates = []
-        for name in (fast, base):
-            runs = [prompt[repeat] for prompt in samples[name]]
-            rates.append(sum(r.count for r in runs) / sum(r.seconds for r in runs))
-        found.append(rates[0] / rates[1])
-    return _quartiles(found)
+    repeats of the ratio within one repeat, with its quartiles as the spread; of decoding alone and
+    of whole calls, prefill included."""
+    repeats = range(len(samples[fast][0]))
+    decode = [_rate(samples[fast], r, True) / _rate(samples[base], r, True) for r in repeats]
+    whole = [_rate(samples[fast], r, False) / _rate(samples[base], r, False) for r in repeats]
+    return {"decoding": _quartiles(decode), "whole call": _quartiles(whole)}
+
+
+def _rate(runs: list[list[Sample]], repeat: int, decoding: bool) -> float:
+    """Tokens per second over all prompts in one repeat."""
+    samples = [prompt[repeat] for prompt in runs]
+    if not decoding:
+        return sum(s.count for s in samples) / sum(s.seconds for s in samples)
+    seconds = sum(s.seconds - s.prefill for s in samples)
+    return sum(s.decode_rate * (s.seconds - s.prefill) for s in samples) / seconds
 
 
 def _quartiles(values: list[float]) -> dict[str, float]:

@@ -6,7 +6,8 @@
     python benchmarks/speed.py quantized                    # the int8 copy, several gammas
     python benchmarks/speed.py assistant                    # a small model, both sides'
 
-``--questions`` is a Spec-Bench file: 8 of its summarization group and 8 others are used. Without
+``--questions`` is a Spec-Bench file: the 8 shortest of its summarization group and the first of each of
+8 other categories are used. Without
 it, the prompts in ``benchmarks/prompts`` are. ``--kernels tuned`` runs our side with
 ``target.kernels=tuned``; transformers always runs the model as it loads it.
 """
@@ -35,7 +36,16 @@ from foredraft.framework.bench.measure import Sample, run_engine, run_generate
 from foredraft.framework.bench.small import save_first_layers
 from foredraft.framework.metrics import total
 
-OTHERS = ("writing", "qa", "math_reasoning", "rag", "translation", "coding", "reasoning", "stem")
+OTHERS = (
+    "writing",
+    "qa",
+    "math_reasoning",
+    "humanities",
+    "translation",
+    "coding",
+    "reasoning",
+    "stem",
+)
 
 
 class Bench:
@@ -55,7 +65,9 @@ class Bench:
         if path is None:
             names = ("copying.jsonl", "open.jsonl")
             return self.ids([t for n in names for t in read_prompts(HERE / "prompts" / n)])
-        texts = read_prompts(path, ["summarization"], 8)
+        texts = sorted(read_prompts(path, ["summarization"]), key=len)[
+            :8
+        ]  # long prefills say little
         for group in OTHERS:
             texts += read_prompts(path, [group], 1)
         return self.ids(texts)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..framework.cache import RaggedModel, cache_bytes, pad
 from ..framework.interfaces import Context, Drafter, Round, StepSession, Target
 from ..framework.models import check_model, load_model, load_tokenizer, max_context, model_bytes
+from ..framework.targets.causal_lm import prepare
 from ..framework.vocabulary import check_same_tokens, fit_vocabulary
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class CausalLMDrafter(Drafter):
             config.model, config, config.revision, config.trust_remote_code, "drafter"
         )
         tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
-        return cls(model, target, tokenizer)
+        return cls(prepare(model, config), target, tokenizer)
 
     def start(self, context: Context) -> ModelSession:
         return ModelSession(self.model, self.max_context, context)

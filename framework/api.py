@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .build import build
 from .config import as_dict, compose
+from .config.build import build
 from .decoding import Parts
 from .engine import Defaults, Engine
 from .interfaces import Target

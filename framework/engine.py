@@ -119,7 +119,8 @@ class Engine:
             raise InputError(
                 f"prompt {request.index} holds id {wrong}; ids go from 0 to {vocab - 1}."
             )
-        if request.stop and self.tokenizer is None:
+        if self.parts.verifier.greedy_only and not request.sampling.greedy:
             raise ConfigError(
-                f"stop={list(request.stop)} needs a tokenizer, and this target has none."
+                f"{self.parts.named('verifier')} works only with temperature 0, and request "
+                f"{request.index} has {request.sampling.temperature}; use verifier=token."
             )

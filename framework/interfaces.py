@@ -218,8 +218,8 @@ class DraftSession(ABC):
     def propose(self, gammas: list[int]) -> Draft:
         """Proposes at most ``gammas[r]`` tokens for row r; fewer, or none, is always allowed.
 
-        Whether token i is proposed must not depend on the value drawn for token i (FACTS:
-        causality), only on what was known before it was drawn.
+        Whether token i is proposed must not depend on the value drawn for token i,
+        only on what was known before it was drawn.
         """
 
     def observe(self, outcome: Round) -> None:  # noqa: B027 - a hook that most drafters leave empty
@@ -249,7 +249,13 @@ class Drafter(ABC):
 
 
 class Verifier(ABC):
-    """The acceptance rule. Stateless."""
+    """The acceptance rule. Stateless.
+
+    Attributes:
+        greedy_only: whether requests with a temperature above 0 are to be refused.
+    """
+
+    greedy_only: bool = False
 
     @abstractmethod
     def verify(self, draft: Draft, target_probs: Tensor, uniforms: Tensor) -> Verdict:

@@ -27,8 +27,8 @@ from helpers import (
 from torch import Tensor
 
 from foredraft.drafters.causal_lm import CausalLMDrafter
-from foredraft.framework.build import check_pairing
 from foredraft.framework.config import as_dict, compose, to_objects
+from foredraft.framework.config.build import check_pairing
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.interfaces import Drafter, RowOutcome
 from foredraft.framework.sampling import SamplingParams

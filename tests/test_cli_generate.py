@@ -83,7 +83,7 @@ def test_text_streams_to_stdout_and_counts_to_stderr(cli: Cli) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_streamed_pieces_join_to_the_text(cli: Cli, model: str, seed: int) -> None:
-    """Random bytes: characters break across tokens and rounds (CASES 40)."""
+    """Random bytes: characters break across tokens and rounds."""
     where = ("target=causal_lm", f"target.model={model}", "prompt=äö", "max_new_tokens=60")
     settings = ("sampling.temperature=1", f"seed={seed}", "drafter=ngram", "policy.gamma=3")
     (value,) = cli(*where, *settings, "output=json").objects
@@ -110,7 +110,7 @@ def test_nothing_is_shown_behind_a_stop(cli: Cli) -> None:
 
 
 def test_no_limit_runs_to_the_end_of_the_answer(cli: Cli) -> None:
-    """CASES 38: no limit is null, never a negative sentinel."""
+    """no limit is null, never a negative sentinel."""
     full = cli(*TABLE, "sampling.temperature=1").out.split()
     eos = next(token for token in full if token not in ("0", "1", "2"))
     settings = (*TABLE, "sampling.temperature=1", f"target.eos={eos}", "output=json")
@@ -238,7 +238,7 @@ def test_bad_arguments_are_one_sentence(cli: Cli, override: str, words: tuple[st
 
 
 def test_gamma_0_is_plain_decoding(cli: Cli) -> None:
-    """CASES 100."""
+    """Numbers of the wrong kind."""
     (value,) = cli(*TABLE, "policy.gamma=0", "output=json").objects
     assert value["metrics"]["drafted"] == 0 and value["metrics"]["tau"] == 1.0
 

@@ -14,7 +14,7 @@ from cli_helpers import Cli, make_cli, refused
 
 from foredraft.framework import hookimpl, plugins
 from foredraft.framework.cli.main import COMMANDS
-from foredraft.framework.registry import Broken, Registry, Source
+from foredraft.framework.plugins.registry import Broken, Registry, Source
 from foredraft.framework.specs import VerifierSpec
 from foredraft.framework.testing.tiny_tokenizer import VOCAB, save_tiny, tiny_tokenizer
 

@@ -18,12 +18,12 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from foredraft.framework import plugins
-from foredraft.framework.build import build
 from foredraft.framework.config import as_dict, compose, expand_sweep, part, to_objects
-from foredraft.framework.config_overrides import parse
+from foredraft.framework.config.build import build
+from foredraft.framework.config.overrides import parse
 from foredraft.framework.errors import ConfigError, PluginFault
 from foredraft.framework.plugins import hookimpl, register, registry
-from foredraft.framework.registry import KINDS
+from foredraft.framework.plugins.registry import KINDS
 from foredraft.framework.specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
 
 CONF = Path(str(resources.files("foredraft.conf")))
@@ -176,7 +176,7 @@ def test_experiments_begin_with_the_command_that_runs_them() -> None:
     "value", ["-1", "1.9", "True", "'3'", '"3"', "null", "1000000", "x", "[1]"]
 )
 def test_impossible_lengths_name_the_key_and_the_value(value: str) -> None:
-    """Case 100: nothing is rounded or converted on the way to a whole number."""
+    """nothing is rounded or converted on the way to a whole number."""
     text = refusal(f"policy.gamma={value}")
     shown = value.replace('"', "'") if value != "x" else "'x'"
     assert text.startswith(f"policy.gamma={shown} is not possible") and "whole number" in text
@@ -242,7 +242,7 @@ def test_a_wrong_value_is_refused_with_what_is_possible() -> None:
 
 @pytest.mark.parametrize("text, value", [("1e-4", 1e-4), ("inf", math.inf), ("2E3", 2000.0)])
 def test_floats_are_floats_on_every_path(text: str, value: float, tmp_path: Path) -> None:
-    """Case 110: override, file, sweep, and the saved config when it is read back."""
+    """override, file, sweep, and the saved config when it is read back."""
     (tmp_path / "experiment").mkdir()
     lines = f"# @package _global_\nsampling:\n  temperature: {text}\n"
     (tmp_path / "experiment/mine.yaml").write_text(lines)
@@ -367,7 +367,7 @@ def test_sweeps_keep_the_type_of_each_value() -> None:
 
 
 def test_a_key_of_one_swept_option_says_how_for_the_other() -> None:
-    """Case 109."""
+    """Numbers of the wrong kind."""
     first, second = expand_sweep(["drafter=ngram,prompt_lookup", "drafter.order=2"])
     assert to_objects(compose(first)).drafter.config.order == 2
     assert "it is one of drafter 'ngram'" in refusal(*second)

@@ -24,7 +24,7 @@ from foredraft.framework.cli.generate_help import _default
 from foredraft.framework.config import RunConfig, RuntimeConfig, SamplingConfig
 from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 from foredraft.framework.plugins import Hooks
-from foredraft.framework.registry import KINDS, Offer, Registry
+from foredraft.framework.plugins.registry import KINDS, Offer, Registry
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"

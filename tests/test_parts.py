@@ -565,3 +565,9 @@ def test_rounds_are_numbered_from_0() -> None:
     engine = make_engine(cycle(8), None)
     rounds = rounds_of(engine, [[0]], max_new_tokens=4)
     assert [outcome.index for outcome in rounds] == [0, 1, 2, 3]
+
+
+def test_a_greedy_rule_refuses_a_request_that_samples() -> None:
+    engine = make_engine(TableTarget(torch.full((5, 4), 0.25), 1), verifier="greedy")
+    with pytest.raises(ConfigError, match="temperature 0"):
+        engine.generate([0], sampling=SamplingParams(temperature=1.0))

@@ -231,9 +231,9 @@ def test_odd_files_are_refused_without_hanging(scene: Scene) -> None:
 
 
 def test_a_whole_disk_is_not_scanned(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    from foredraft.framework import config_checks
+    from foredraft.framework.config import safety
 
-    monkeypatch.setattr(config_checks, "MAX_ENTRIES", 20)
+    monkeypatch.setattr(safety, "MAX_ENTRIES", 20)
     for index in range(30):
         scene.write(f"many/{index}.txt", "")
     assert "more than 20 entries" in scene.refused()

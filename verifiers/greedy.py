@@ -15,6 +15,8 @@ class GreedyVerifier(Verifier):
     target's own token, whether a draft was rejected or all stood.
     """
 
+    greedy_only = True
+
     def verify(self, draft: Draft, target_probs: Tensor, uniforms: Tensor) -> Verdict:
         best = target_probs[:, : draft.width].argmax(-1)
         matches = (draft.tokens == best) & draft.mask

@@ -21,6 +21,8 @@ class Sample:
 
     Args:
         seconds: wall time, prefill included.
+        prefill: the part of it before decoding: until the prompt was taken in (ours), or until the
+            first token was out (``generate``, whose prefill gives that token).
         tokens: the answers' ids, one list per prompt.
         metrics: the sum over prompts; None for a side that reports none.
         rounds: every round, for traces.
@@ -28,6 +30,7 @@ class Sample:
 
     seconds: float
     tokens: list[list[int]]
+    prefill: float = 0.0
     metrics: Metrics | None = None
     rounds: list[Round] = field(default_factory=list)
 
@@ -41,6 +44,12 @@ class Sample:
         """Tokens per second of wall time, prefill included, as ``generate`` can only be timed."""
         return self.count / self.seconds
 
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second of decoding alone."""
+        by_prefill = len(self.tokens) if self.metrics is None else 0
+        return (self.count - by_prefill) / (self.seconds - self.prefill)
+
 
 def run_engine(engine: Engine, prompts: Sequence[list[int]], **options: Any) -> Sample:
     """Answers prompts one by one (batch 1)."""
@@ -52,9 +61,26 @@ def run_engine(engine: Engine, prompts: Sequence[list[int]], **options: Any) -> 
         rounds.extend(engine.run([answer]))
         answers.append(answer)
     seconds = time.perf_counter() - begin
-    return Sample(
-        seconds, [a.token_ids for a in answers], total(a.metrics for a in answers), rounds
-    )
+    metrics = total(answer.metrics for answer in answers)
+    ids = [answer.token_ids for answer in answers]
+    return Sample(seconds, ids, metrics.seconds["prefill"], metrics, rounds)
+
+
+class _FirstToken:
+    """A streamer for ``generate`` that only notes when the first token came out."""
+
+    def __init__(self) -> None:
+        self.puts = 0
+        self.at = 0.0
+
+    def put(self, value: Any) -> None:
+        """The first call brings the prompt, the second the first new tokens."""
+        self.puts += 1
+        if self.puts == 2:
+            self.at = time.perf_counter()
+
+    def end(self) -> None:
+        """Nothing to do."""
 
 
 @torch.inference_mode()
@@ -63,18 +89,22 @@ def run_generate(
 ) -> Sample:
     """Answers prompts one by one with transformers' own ``generate``, greedy."""
     tokens = []
+    prefill = 0.0
     begin = time.perf_counter()
     for prompt in prompts:
+        first, called = _FirstToken(), time.perf_counter()
         ids = torch.tensor([prompt], device=model.device)
         out = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             do_sample=False,
+            streamer=first,
             **options,
         )
+        prefill += first.at - called
         tokens.append(out[0, len(prompt) :].tolist())
-    return Sample(time.perf_counter() - begin, tokens)
+    return Sample(time.perf_counter() - begin, tokens, prefill)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..config import RunConfig, RuntimeConfig, SamplingConfig, compose, expand_sweep, to_objects
 from ..errors import ConfigError
-from ..registry import KINDS
+from ..plugins.registry import KINDS
 from .arguments import Arguments
 from .display import console
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ..plugins import registry
-from ..registry import KINDS, Broken, Offer
+from ..plugins.registry import KINDS, Broken, Offer
 from ..specs import DrafterSpec
 from .display import console, one_line
 from .options import OneLineParser

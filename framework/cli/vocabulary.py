@@ -31,7 +31,7 @@ def vocabulary_of(parts: Parts) -> Vocabulary:
     elif name == "causal_lm":
         found = _of_model(config.model, config.revision, config.trust_remote_code)
     else:
-        from ..build import build
+        from ..config.build import build
 
         target = build(parts).target
         found = Vocabulary(target.tokenizer, target.vocab_size)

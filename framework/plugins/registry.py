@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .errors import ConfigError, near_match
-from .specs import DrafterSpec, PartSpec, PolicySpec, TargetSpec, VerifierSpec
+from ..errors import ConfigError, near_match
+from ..specs import DrafterSpec, PartSpec, PolicySpec, TargetSpec, VerifierSpec
 
 KINDS: dict[str, type[PartSpec]] = {
     "target": TargetSpec,

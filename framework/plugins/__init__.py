@@ -17,11 +17,11 @@ from typing import Protocol
 
 import pluggy
 
-from .errors import PluginFault
-from .plugin_checks import examine
-from .plugin_discovery import GROUP, installed
+from ..errors import PluginFault
+from ..specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
+from .checks import examine
+from .discovery import GROUP, installed
 from .registry import Broken, Plugin, Registry, Source
-from .specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
 
 BUILTINS = (
     "foredraft.framework.targets.builtin",

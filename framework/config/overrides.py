@@ -19,10 +19,10 @@ from hydra.core.override_parser.types import (
     Transformer,
 )
 
-from .config_checks import check_key, check_value
-from .errors import ConfigError, near_match
-from .plugins import registry
-from .registry import KINDS
+from ..errors import ConfigError, near_match
+from ..plugins import registry
+from ..plugins.registry import KINDS
+from .safety import check_key, check_value
 
 GROUPS = (*KINDS, "sampling", "runtime", "experiment", "local")
 BY_HAND = ("prompt", "prompts", "out")

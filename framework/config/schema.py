@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .checks import check_choice, check_whole
-from .errors import ConfigError
+from ..checks import check_choice, check_whole
+from ..errors import ConfigError
 
 
 @dataclass

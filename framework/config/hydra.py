@@ -1,4 +1,4 @@
-"""A Hydra session with our configs in it; overrides are in ``config_overrides.py``.
+"""A Hydra session with our configs in it; overrides are in ``config/overrides.py``.
 
 Only the compose API is used. A session saves and restores Hydra's global state, so that it also
 works inside a notebook or a program that uses Hydra for its own ends.
@@ -24,8 +24,8 @@ from hydra.errors import MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig
 
-from .errors import ConfigError, near_match
-from .plugins import registry
+from ..errors import ConfigError, near_match
+from ..plugins import registry
 
 MAIN = "config"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from .errors import ConfigError
+from ..errors import ConfigError
 
 MAX_ENTRIES = 5_000
 MAX_BYTES = 256 * 1024

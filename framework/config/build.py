@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from .config import Part, Parts, to_objects
-from .errors import ConfigError, ForedraftError, PluginFault
-from .plugins import registry
-from .specs import VerifierSpec
+from ..errors import ConfigError, ForedraftError, PluginFault
+from ..plugins import registry
+from ..specs import VerifierSpec
+from . import Part, Parts, to_objects
 
 if TYPE_CHECKING:
-    from .interfaces import Drafter, GammaPolicy, Target, Verifier
-    from .sampling import SamplingParams
+    from ..interfaces import Drafter, GammaPolicy, Target, Verifier
+    from ..sampling import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
         config: what ``compose`` or ``as_dict`` gave, or the objects made from it.
         target: a target that is built already, to be used in place of the config's.
     """
-    from . import interfaces as kinds
-    from .sampling import SamplingParams
+    from .. import interfaces as kinds
+    from ..sampling import SamplingParams
 
     parts = config if isinstance(config, Parts) else to_objects(config)
     sampling = SamplingParams(**dataclasses.asdict(parts.sampling))

@@ -1,4 +1,4 @@
-"""From overrides to plain objects: ``compose``, then ``to_objects``; ``build.py`` goes on.
+"""From overrides to plain objects: ``compose``, then ``to_objects``; ``config/build.py`` goes on.
 
 The dataclass beside each part is the only schema and the only place of its defaults. The framework
 hands those defaults to Hydra as ``<kind>/<name>``; YAML holds presets and experiments.
@@ -16,15 +16,15 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from .config_checks import check_folder
-from .config_hydra import compose_tree, one_sentence, session
-from .config_overrides import GROUPS, argument, check_by_hand, product
-from .config_schema import RunConfig, RuntimeConfig, SamplingConfig
-from .config_values import read_record
-from .errors import ConfigError, near_match
-from .plugins import registry
-from .registry import KINDS
-from .specs import PartSpec
+from ..errors import ConfigError, near_match
+from ..plugins import registry
+from ..plugins.registry import KINDS
+from ..specs import PartSpec
+from .hydra import compose_tree, one_sentence, session
+from .overrides import GROUPS, argument, check_by_hand, product
+from .safety import check_folder
+from .schema import RunConfig, RuntimeConfig, SamplingConfig
+from .values import read_record
 
 __all__ = [
     "Part",

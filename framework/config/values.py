@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Union
 
-from .errors import ConfigError, ForedraftError, near_match
+from ..errors import ConfigError, ForedraftError, near_match
 
 _WORDS: dict[Any, str] = {
     bool: "true or false",

@@ -13,9 +13,9 @@ from typing import Any
 import pluggy
 from omegaconf import OmegaConf
 
-from .errors import PluginFault, near_match
+from ..errors import PluginFault, near_match
+from ..specs import CONTRACT_VERSION, PartSpec
 from .registry import KINDS, Plugin, Source
-from .specs import CONTRACT_VERSION, PartSpec
 
 KIND_OF_HOOK = {
     "foredraft_targets": "target",
