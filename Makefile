@@ -17,7 +17,7 @@ demo: model  ## fetch the default model and decode with it, next to plain decodi
 
 test: model  ## run the tests (ARGS='-k cache' narrows them)
 	@echo "==> tests"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 lint: $(STAMP)  ## ruff check, ruff format --check, mypy
 	@echo "==> ruff check"

@@ -168,7 +168,7 @@ def test_the_file_holds_what_json_would_print(cli: Cli) -> None:
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize(("kept", "torn"), [(0, 0), (0, 5), (1, 200), (2, 1), (4, 0), (5, 900)])
 def test_an_interrupted_run_goes_on(cli: Cli, size: int, kept: int, torn: int) -> None:
-    """on the command line: cut anywhere, the end is the same."""
+    """On the command line: cut anywhere, the end is the same."""
     write_lines(*LINES)
     argv = (*SAMPLED, "out=out.jsonl", f"runtime.batch_size={size}")
     cli(*argv)

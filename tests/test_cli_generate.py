@@ -110,7 +110,7 @@ def test_nothing_is_shown_behind_a_stop(cli: Cli) -> None:
 
 
 def test_no_limit_runs_to_the_end_of_the_answer(cli: Cli) -> None:
-    """no limit is null, never a negative sentinel."""
+    """No limit is null, never a negative sentinel."""
     full = cli(*TABLE, "sampling.temperature=1").out.split()
     eos = next(token for token in full if token not in ("0", "1", "2"))
     settings = (*TABLE, "sampling.temperature=1", f"target.eos={eos}", "output=json")

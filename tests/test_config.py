@@ -176,7 +176,7 @@ def test_experiments_begin_with_the_command_that_runs_them() -> None:
     "value", ["-1", "1.9", "True", "'3'", '"3"', "null", "1000000", "x", "[1]"]
 )
 def test_impossible_lengths_name_the_key_and_the_value(value: str) -> None:
-    """nothing is rounded or converted on the way to a whole number."""
+    """Nothing is rounded or converted on the way to a whole number."""
     text = refusal(f"policy.gamma={value}")
     shown = value.replace('"', "'") if value != "x" else "'x'"
     assert text.startswith(f"policy.gamma={shown} is not possible") and "whole number" in text
@@ -242,7 +242,7 @@ def test_a_wrong_value_is_refused_with_what_is_possible() -> None:
 
 @pytest.mark.parametrize("text, value", [("1e-4", 1e-4), ("inf", math.inf), ("2E3", 2000.0)])
 def test_floats_are_floats_on_every_path(text: str, value: float, tmp_path: Path) -> None:
-    """override, file, sweep, and the saved config when it is read back."""
+    """Override, file, sweep, and the saved config when it is read back."""
     (tmp_path / "experiment").mkdir()
     lines = f"# @package _global_\nsampling:\n  temperature: {text}\n"
     (tmp_path / "experiment/mine.yaml").write_text(lines)

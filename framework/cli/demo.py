@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from .options import OneLineParser
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -27,6 +29,17 @@ SIDES = {
     "quantized": ("drafter=quantized", "policy.gamma=4"),
 }
 SMALL_LAYERS = 20
+# Heading: key of a row, digits shown.
+COLUMNS = {
+    "tau": ("tau", 2),
+    "accept": ("accept_rate", 2),
+    "alpha": ("alpha", 2),
+    "c": ("c", 2),
+    "tok/s": ("tokens_per_second", 1),
+    "x plain": ("x_plain", 2),
+    "x generate": ("x_generate", 2),
+    "MiB": ("memory_mib", 0),
+}
 
 
 def demo(argv: list[str]) -> int:
@@ -53,8 +66,8 @@ def demo(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="foredraft demo", description=__doc__)
+def _parser() -> OneLineParser:
+    parser = OneLineParser("demo", __doc__ or "")
     parser.add_argument("--tokens", type=int, default=40, help="new tokens per prompt (default 40)")
     parser.add_argument("--target", default="smollm2", help="a target that is chosen by name alone")
     parser.add_argument(
@@ -121,45 +134,24 @@ def _progress(console: Console) -> Progress:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="SmolLM2-135M-Instruct, greedy, batch 1", caption=_caption())
-    for heading in (
-        "side",
-        "tau",
-        "accept",
-        "alpha",
-        "c",
-        "tokens/s",
-        "x plain",
-        "x generate",
-        "memory",
-        "output",
-    ):
-        table.add_column(heading, justify="left" if heading in ("side", "output") else "right")
+    table = Table(title="Greedy, batch 1", caption=_caption(), box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("side", no_wrap=True)
+    for heading in COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("output")
     for row in rows:
-        cells = [
-            row[key]
-            for key in (
-                "tau",
-                "accept_rate",
-                "alpha",
-                "c",
-                "tokens_per_second",
-                "x_plain",
-                "x_generate",
-            )
-        ]
-        shown = ["-" if value is None else f"{value:.2f}" for value in cells]
+        cells = [COLUMNS[heading] for heading in COLUMNS]
+        shown = ["-" if row[key] is None else f"{row[key]:.{digits}f}" for key, digits in cells]
         style = "bold" if row["side"] == "plain loop" else None
-        table.add_row(
-            row["side"], *shown, f"{row['memory_mib']:.0f} MiB", row["output"], style=style
-        )
+        table.add_row(row["side"], *shown, row["output"], style=style)
     return table
 
 
 def _caption() -> str:
     return (
-        "tau: tokens per round. alpha: mean overlap of draft and target law. c: draft step over target step.\n"
-        "memory: weights and caches beyond the target's own. output: against the plain loop's ids."
+        "tau: tokens per round. accept: accepted over judged drafts. alpha: mean overlap of\n"
+        "draft and target law. c: draft step over target step. x: decoding speed, prefill apart.\n"
+        "MiB: weights and caches beyond the target's own. output: against the plain loop's ids."
     )
 
 

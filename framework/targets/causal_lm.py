@@ -70,7 +70,7 @@ class CausalLMSession(TargetSession):
         self.ragged.prefill([list(row) for row in tokens], PREFILL_CHUNK)
 
     def forward(self, tokens: Tensor, counts: list[int]) -> Tensor:
-        return self.ragged.forward(tokens, counts)
+        return self.ragged.forward(tokens, counts).to(self.device)  # device_map may end elsewhere
 
     def advance(self, counts: list[int]) -> None:
         self.ragged.advance(counts)
