@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..framework.bases import StepSession
 from ..framework.cache import RaggedModel, cache_bytes, pad
-from ..framework.interfaces import Context, Drafter, Round, StepSession, Target
+from ..framework.interfaces import Context, Drafter, Round, Target
 from ..framework.models import check_model, load_model, load_tokenizer, max_context, model_bytes
 from ..framework.targets.causal_lm import prepare
 from ..framework.vocabulary import check_same_tokens, fit_vocabulary

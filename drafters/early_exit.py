@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..framework.bases import StepSession
 from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
-from ..framework.interfaces import Context, Drafter, StepSession, Target
+from ..framework.interfaces import Context, Drafter, Target
 from ..framework.targets.causal_lm import CausalLM, CausalLMSession
 
 if TYPE_CHECKING:

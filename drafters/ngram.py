@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..framework.interfaces import Context, Drafter, StepSession, Target
+from ..framework.bases import StepSession
+from ..framework.interfaces import Context, Drafter, Target
 from .ngram_table import Counts, NgramTable, RunningCounts
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..framework.interfaces import Context, Draft, Drafter, DraftSession, empty_draft
+from ..framework.bases import empty_draft
+from ..framework.interfaces import Context, Draft, Drafter, DraftSession
 
 
 class NoDrafter(Drafter):

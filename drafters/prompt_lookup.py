@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..framework.interfaces import Context, Drafter, TokenSession
+from ..framework.bases import TokenSession
+from ..framework.interfaces import Context, Drafter
 
 if TYPE_CHECKING:
     from .builtin import PromptLookupConfig

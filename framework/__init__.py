@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import load
+    from .bases import StepSession, TokenSession
     from .engine import Defaults, Engine
     from .errors import ConfigError, ForedraftError, InputError, PluginFault
     from .interfaces import (
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
         GammaPolicy,
         PolicySession,
         Round,
-        StepSession,
         Target,
         TargetSession,
-        TokenSession,
         Verdict,
         Verifier,
     )
@@ -38,9 +37,10 @@ _HOMES = {
     "api": ("load",),
     "engine": ("Defaults", "Engine"),
     "errors": ("ConfigError", "ForedraftError", "InputError", "PluginFault"),
+    "bases": ("StepSession", "TokenSession"),
     "interfaces": (
         "Context", "Draft", "DraftSession", "Drafter", "GammaPolicy", "PolicySession", "Round",
-        "StepSession", "Target", "TargetSession", "TokenSession", "Verdict", "Verifier",
+        "Target", "TargetSession", "Verdict", "Verifier",
     ),
     "law": ("DenseLaw", "DraftLaw", "PointMass"),
     "plugins": ("hookimpl",),

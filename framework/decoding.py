@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .bases import empty_draft
 from .clock import Clock
 from .guard import BAD_TARGET, blame, check_draft, check_gammas, clamp_and_flag, raise_flags
 from .interfaces import (
@@ -23,7 +24,6 @@ from .interfaces import (
     Target,
     Verdict,
     Verifier,
-    empty_draft,
 )
 from .noise import Noise, Stream, draw
 from .requests import Answer

@@ -16,10 +16,11 @@ import yaml
 from cli_helpers import Cli, make_cli, refused
 
 from foredraft.framework import hookimpl, plugins
+from foredraft.framework.bases import point_mass_draft
 from foredraft.framework.cli.arguments import parse
 from foredraft.framework.cli.display import visible
 from foredraft.framework.errors import ForedraftError
-from foredraft.framework.interfaces import Draft, Drafter, DraftSession, point_mass_draft
+from foredraft.framework.interfaces import Draft, Drafter, DraftSession
 from foredraft.framework.law import DenseLaw
 from foredraft.framework.specs import DrafterSpec
 from foredraft.framework.testing.tiny_tokenizer import save_tiny, tiny_tokenizer

@@ -19,8 +19,9 @@ from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.early_exit import EarlyExit
 from foredraft.drafters.ngram import Ngram
 from foredraft.drafters.prompt_lookup import PromptLookup
+from foredraft.framework.bases import StepSession
 from foredraft.framework.decoding import Parts, decode
-from foredraft.framework.interfaces import Draft, Drafter, StepSession, Target
+from foredraft.framework.interfaces import Draft, Drafter, Target
 from foredraft.framework.law import DenseLaw
 from foredraft.framework.noise import Noise
 from foredraft.framework.policies.builtin import FixedConfig

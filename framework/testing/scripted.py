@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..interfaces import Context, Draft, Drafter, DraftSession, TokenSession, point_mass_draft
+from ..bases import TokenSession, point_mass_draft
+from ..interfaces import Context, Draft, Drafter, DraftSession
 from ..law import DenseLaw
 
 Ids = Sequence[int]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..interfaces import Context, Drafter, StepSession
+from ..bases import StepSession
+from ..interfaces import Context, Drafter
 from ..targets.table import TableTarget
 
 
