@@ -98,6 +98,11 @@ def same_answers(samples: dict[str, list[list[Sample]]], base: str) -> dict[str,
     }
 
 
+def _named(argument: str) -> str:
+    """An argument as others can repeat it: of a path, the name."""
+    return Path(argument).name if "/" in argument else argument
+
+
 def save(name: str, figures: dict[str, Any]) -> None:
     """Writes figures with what they were measured on, and prints them."""
     commit = subprocess.run(
@@ -108,7 +113,9 @@ def save(name: str, figures: dict[str, Any]) -> None:
         check=False,
     )
     record = {
-        "command": "python " + " ".join(["benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(
+            ["python", "benchmarks/" + Path(sys.argv[0]).name, *map(_named, sys.argv[1:])]
+        ),
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit.stdout.strip(),
         "torch": torch.__version__,
