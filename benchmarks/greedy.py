@@ -16,7 +16,7 @@ from typing import Any
 
 from common import HERE, plain_engine, read_prompts, save, with_drafter
 
-from foredraft.framework.bench.measure import first_difference, run_engine, run_generate, verdict
+from foredraft.framework.bench.measure import run_engine, run_generate, verdict, worst_difference
 from foredraft.framework.bench.small import save_first_layers
 
 DRAFTERS = {
@@ -48,7 +48,7 @@ def main() -> None:
     generate = run_generate(model, prompts, options.tokens)
     found = {
         "plain": verdict(
-            first_difference(
+            worst_difference(
                 model, prompts, run_engine(engine, prompts, max_new_tokens=options.tokens), generate
             )
         )
@@ -61,7 +61,7 @@ def main() -> None:
                 side = with_drafter(engine, *texts, f"policy.gamma={gamma}")
                 sample = run_engine(side, prompts, max_new_tokens=options.tokens)
                 found[f"{name} gamma {gamma}"] = verdict(
-                    first_difference(model, prompts, sample, generate)
+                    worst_difference(model, prompts, sample, generate)
                 )
                 print(name, gamma, found[f"{name} gamma {gamma}"], file=sys.stderr, flush=True)
     save(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
@@ -56,6 +56,8 @@ class NgramConfig:
 @dataclass
 class CausalLMConfig(TargetModelConfig):
     """A small transformer with the target's tokens; fields as for ``target=causal_lm``."""
+
+    group: ClassVar[str] = "drafter"
 
     def __post_init__(self) -> None:
         super().__post_init__()

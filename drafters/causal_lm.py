@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..framework.bases import StepSession
 from ..framework.cache import RaggedModel, cache_bytes, pad
+from ..framework.device import upload
 from ..framework.interfaces import Context, Drafter, Round, Target
 from ..framework.models import check_model, load_model, load_tokenizer, max_context, model_bytes
 from ..framework.targets.causal_lm import prepare
@@ -38,9 +39,7 @@ class CausalLMDrafter(Drafter):
     @classmethod
     def from_config(cls, config: CausalLMConfig, target: Target) -> CausalLMDrafter:
         """Loads ``config.model`` from the hub or a folder."""
-        model = load_model(
-            config.model, config, config.revision, config.trust_remote_code, "drafter"
-        )
+        model = load_model(config.model, config, config.revision, config.trust_remote_code)
         tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
         return cls(prepare(model, config), target, tokenizer)
 
@@ -111,7 +110,7 @@ class ModelSession(StepSession):
         counts = [len(row) for row in missing]
         logits = self.ragged.forward(pad(missing, self.model.device), counts)
         self.ragged.advance(counts)
-        last = torch.tensor([max(count - 1, 0) for count in counts], device=logits.device)
+        last = upload([max(count - 1, 0) for count in counts], logits.device)
         return self._out(logits[torch.arange(len(counts), device=logits.device), last])
 
     def _known(self, tokens: list[int]) -> list[int]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from ..framework.bases import StepSession
 from ..framework.checks import check_whole
+from ..framework.device import upload
 from ..framework.errors import ConfigError
 from ..framework.interfaces import Context, Drafter, Target
 from ..framework.targets.causal_lm import CausalLM, CausalLMSession
@@ -54,7 +54,7 @@ class EarlyExitSession(StepSession):
         return self.ragged.forward(newest, counts, ahead=len(drafted), view=self.view)[:, -1]
 
     def _newest(self) -> Tensor:
-        return torch.tensor([[row[-1]] for row in self.context.tokens]).to(self.context.device)
+        return upload([[row[-1]] for row in self.context.tokens], self.context.device)
 
 
 def first_layers(model: Any, layers: int) -> Any:

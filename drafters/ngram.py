@@ -40,6 +40,10 @@ class Ngram(Drafter):
     def start(self, context: Context) -> NgramSession:
         return NgramSession(self, context)
 
+    def weight_bytes(self) -> int:
+        arrays = self.table.arrays.values() if self.table is not None else ()
+        return sum(array.nbytes for array in arrays)
+
 
 class NgramSession(StepSession):
     """Fitted counts are shared; running counts belong to a row."""

@@ -162,6 +162,7 @@ def _check_file(
     path: str, meta: dict[str, Any], arrays: dict[str, Any], target: Vocabulary
 ) -> None:
     where = f"drafter.path={path}"
+    meta = meta if isinstance(meta, dict) else {}
     if meta.get("format") != FORMAT or not isinstance(meta.get("order"), int) or meta["order"] < 1:
         raise InputError(f"{where} is not a file that 'foredraft fit' of this version wrote.")
     if meta.get("vocab_size") != target.vocab_size or meta.get("fingerprint") != fingerprint(

@@ -9,6 +9,7 @@ from .config import as_dict, compose
 from .config.build import build
 from .decoding import Parts
 from .engine import Defaults, Engine
+from .errors import ConfigError
 from .interfaces import Target
 
 
@@ -16,7 +17,7 @@ def load(
     *overrides: str,
     model: Any = None,
     tokenizer: Any = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     config_dir: Path | str | None = None,
     **choices: object,
 ) -> Engine:
@@ -26,29 +27,48 @@ def load(
         overrides: as on the command line, ``"policy.gamma=5"``.
         model: a transformers causal LM that you have loaded, used as the target.
         tokenizer: its tokenizer; None when only ids go in and out.
-        target: a built target of any kind, in place of ``model``.
+        target: a built target of any kind, in place of ``model``; or a name, as any other group.
         config_dir: a folder with presets and experiments of your own.
         choices: names by group, ``drafter="prompt_lookup"``.
 
     Raises:
         ForedraftError: one sentence that names the key, the value and what is possible.
     """
-    texts = [f"{group}={name}" for group, name in choices.items()]
-    config = compose([*texts, *overrides], config_dir)
-    if model is not None:
-        from .targets.causal_lm import CausalLM
-
-        target = CausalLM(model, tokenizer)
-    return engine_from(config, target)
+    texts = [*(f"{group}={name}" for group, name in choices.items()), *overrides]
+    if isinstance(target, str):
+        texts, target = [f"target={target}", *texts], None
+    given = _given(model, tokenizer, target, texts)
+    return engine_from(compose(texts, config_dir), given)
 
 
-def engine_from(config: Any, target: Target | None = None) -> Engine:
-    """An engine from a composed config."""
+def _given(model: Any, tokenizer: Any, target: Target | None, texts: list[str]) -> Target | None:
+    """The caller's own target, if there is one; nothing in the config may then speak of another."""
+    if model is None and target is None:
+        return None
+    if model is not None and target is not None:
+        raise ConfigError("model and target are both given; load takes one of them.")
+    named = next((text for text in texts if text.startswith("target")), None)
+    if named is not None:
+        raise ConfigError(f"{named} has no effect on a target that is given as an object; drop it.")
+    if target is not None and not isinstance(target, Target):
+        raise ConfigError(f"target={target!r} is not a Target; give one, a name, or model=.")
+    if target is not None:
+        return target
+    from .targets.causal_lm import CausalLM
+
+    return CausalLM(model, tokenizer)
+
+
+def engine_from(config: Any, target: Target | None = None, same_target: bool = False) -> Engine:
+    """An engine from a composed config.
+
+    Args:
+        target: used in place of the config's.
+        same_target: it was built from this very config; results name it as the config does.
+    """
     built = build(config, target)
     kinds = ("target", "drafter", "verifier", "policy")
     names = {kind: getattr(built.parts, kind).spec.name for kind in kinds}
-    if target is not None:
-        names["target"] = type(target).__name__
     run, runtime = built.parts.run, built.parts.runtime
     defaults = Defaults(
         max_new_tokens=run.max_new_tokens,
@@ -60,4 +80,7 @@ def engine_from(config: Any, target: Target | None = None) -> Engine:
         memory_check=runtime.memory_check,
     )
     parts = Parts(built.target, built.drafter, built.verifier, built.policy, names)
-    return Engine(parts, defaults, as_dict(config))
+    record = as_dict(config)
+    if target is not None and not same_target:
+        names["target"] = record["target"] = type(target).__name__
+    return Engine(parts, defaults, record)

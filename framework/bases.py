@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .device import upload
 from .interfaces import Context, Draft, DraftSession
 from .law import DenseLaw, PointMass
 
@@ -77,5 +78,6 @@ def point_mass_draft(chains: Sequence[Sequence[int]], device: torch.device) -> D
     lengths = [len(chain) for chain in chains]
     width = max(lengths, default=0)
     padded = [[*chain, *([0] * (width - len(chain)))] for chain in chains]
-    tokens = torch.tensor(padded, dtype=torch.int64).reshape(len(chains), width).to(device)
+    packed = torch.tensor(padded, dtype=torch.int64).reshape(len(chains), width)
+    tokens = upload(packed, device)
     return Draft(tokens, lengths, PointMass(tokens))

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from .device import upload
 from .errors import ConfigError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -172,8 +173,10 @@ class RaggedModel:
         column = torch.arange(width).unsqueeze(0)
         positions = torch.tensor(starts).unsqueeze(1) + column
         real = column < torch.tensor(counts).unsqueeze(1)
-        self._plan.index = torch.where(real, positions, self.capacity).to(device)
-        return positions.clamp_(max=self.capacity - 1).to(device)
+        slots = torch.where(real, positions, self.capacity)
+        both = upload(torch.stack([slots, positions.clamp_(max=self.capacity - 1)]), device)
+        self._plan.index = both[0]
+        return both[1]
 
 
 def _bucket(length: int, device: Any) -> int:
@@ -217,6 +220,11 @@ class MaskBuilder:
 
 def layer_kinds(config: Any) -> list[str]:
     """The attention kind of each layer; anything but full and sliding attention is refused."""
+    if "local" in getattr(config, "attention_layers", ()):
+        raise ConfigError(
+            f"model type {config.model_type!r} has local attention built into its layers, which ignores "
+            f"a per-row mask; only {FULL} and {SLIDING} layers are possible."
+        )
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
         uniform = SLIDING if getattr(config, "sliding_window", None) else FULL
@@ -224,7 +232,7 @@ def layer_kinds(config: Any) -> list[str]:
     for kind in kinds:
         if kind not in (FULL, SLIDING):
             raise ConfigError(
-                f"target model type {config.model_type!r} has layers of kind {kind!r}, whose state "
+                f"model type {config.model_type!r} has layers of kind {kind!r}, whose state "
                 f"cannot be rolled back per row; only {FULL} and {SLIDING} layers are possible."
             )
     return list(kinds)
@@ -244,4 +252,4 @@ def pad(rows: list[list[int]], device: Any) -> Tensor:
     """Right-pads id lists with 0 into ``[rows, width]`` on the device."""
     width = max(map(len, rows), default=0)
     padded = [[*row, *([0] * (width - len(row)))] for row in rows]
-    return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width).to(device)
+    return upload(torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width), device)

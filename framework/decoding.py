@@ -13,7 +13,17 @@ import torch
 
 from .bases import empty_draft
 from .clock import Clock
-from .guard import BAD_TARGET, blame, check_draft, check_gammas, clamp_and_flag, raise_flags
+from .device import upload
+from .guard import (
+    BAD_TARGET,
+    blame,
+    check_accepted,
+    check_draft,
+    check_gammas,
+    check_verdict,
+    clamp_and_flag,
+    raise_flags,
+)
 from .interfaces import (
     Context,
     Draft,
@@ -77,7 +87,8 @@ class Batch:
         if not self.answers:
             return Round(self.context.round_index, [])
         draft = self._propose()
-        checked, flags = clamp_and_flag(draft, self.context.vocab_size)
+        with blame(self.parts.named("drafter")):
+            checked, flags = clamp_and_flag(draft, self.context.vocab_size)
         target_probs = self._score(checked)
         with self.clock.phase("sampling"):
             verdict = self._verify(checked, target_probs)
@@ -128,7 +139,7 @@ class Batch:
 
     def _score(self, draft: Draft) -> torch.Tensor:
         """One target forward over the newest token and the draft: ``[batch, width + 1, vocab]``."""
-        newest = torch.tensor([[row[-1]] for row in self.context.tokens]).to(self.context.device)
+        newest = upload([[row[-1]] for row in self.context.tokens], self.context.device)
         counts = [length + 1 for length in draft.lengths]
         with blame(self.parts.named("target")), self.clock.phase("verify"):
             logits = self.context.target.forward(torch.cat([newest, draft.tokens], 1), counts)
@@ -137,8 +148,10 @@ class Batch:
 
     def _verify(self, draft: Draft, target_probs: torch.Tensor) -> Verdict:
         noise = self.context.noise.uniform(Stream.ACCEPT, self.context.round_index, 0, draft.width)
-        with blame(self.parts.named("verifier")):
-            return self.parts.verifier.verify(draft, target_probs, noise)
+        part = self.parts.named("verifier")
+        with blame(part):
+            verdict = self.parts.verifier.verify(draft, target_probs, noise)
+            return check_verdict(part, verdict, draft, self.context)
 
     def _read(
         self, draft: Draft, target_probs: torch.Tensor, verdict: Verdict, flags: torch.Tensor
@@ -148,7 +161,8 @@ class Batch:
         following = draw(verdict.next_law, uniform)
         no_law = ~(verdict.next_law.sum(-1) > 0.5)  # also true for NaN
         flags = flags + no_law.double() * BAD_TARGET
-        overlap = draft.law.overlap(target_probs[:, : draft.width]).double()
+        with blame(self.parts.named("drafter")):
+            overlap = draft.law.overlap(target_probs[:, : draft.width]).double()
         columns = [verdict.accepted, flags, following]
         packed = torch.cat(
             [torch.stack([c.double() for c in columns], 1), draft.tokens.double(), overlap], 1
@@ -157,7 +171,9 @@ class Batch:
 
     def _commit(self, draft: Draft, host: _HostRead) -> Round:
         """Appends each row's tokens up to its stop and moves the lengths."""
-        self.context.target.advance([accepted + 1 for accepted in host.accepted])
+        check_accepted(self.parts.named("verifier"), host.accepted, draft.lengths)
+        with blame(self.parts.named("target")):
+            self.context.target.advance([accepted + 1 for accepted in host.accepted])
         rows = [self._commit_row(row, draft.lengths[row], host) for row in range(len(self.answers))]
         return Round(self.context.round_index, rows, self._spend(rows))
 
@@ -201,7 +217,8 @@ class Batch:
         self.stoppers = [self.stoppers[row] for row in keep]
         if not keep:
             return
-        self.context.target.select(keep)
+        with blame(self.parts.named("target")):
+            self.context.target.select(keep)
         with blame(self.parts.named("drafter")):
             self.drafter.select(keep)
         with blame(self.parts.named("policy")):

@@ -73,6 +73,8 @@ class Engine:
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[str]:
         """Yields an answer's text as rounds bring it; closing the iterator cancels the request."""
+        if self.tokenizer is None:
+            raise InputError("this target has no tokenizer to make text with; use generate.")
         answer = Answer(self.request(prompt, **options))
         pieces = TextStream(self.tokenizer)
         for outcome in self.run([answer]):

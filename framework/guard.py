@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from .errors import ForedraftError, PluginFault
-from .interfaces import Context, Draft
-from .law import DenseLaw, PointMass
+from .interfaces import Context, Draft, Verdict
+from .law import DenseLaw, DraftLaw, PointMass
 
 BAD_ID, BAD_LAW, BAD_TARGET = 1, 2, 4
 
@@ -51,8 +51,8 @@ def _wrong_lengths(draft: Draft, gammas: list[int]) -> str:
     if len(draft.lengths) != len(gammas):
         return f"{len(draft.lengths)} draft lengths for {len(gammas)} rows"
     for row, (length, gamma) in enumerate(zip(draft.lengths, gammas, strict=True)):
-        if not 0 <= length <= gamma:
-            return f"{length} drafted tokens in row {row}, where 0 to {gamma} were asked for"
+        if type(length) is not int or not 0 <= length <= gamma:
+            return f"{length!r} drafted tokens in row {row}, where 0 to {gamma} were asked for"
     return ""
 
 
@@ -62,7 +62,7 @@ def _wrong_tensor(draft: Draft, context: Context) -> str:
         return f"tokens of shape {tuple(draft.tokens.shape)} where {expected} was due"
     if draft.tokens.dtype != torch.int64:
         return f"tokens of dtype {draft.tokens.dtype}; int64 is due"
-    if draft.tokens.device.type != context.device.type:
+    if draft.tokens.device != context.device:
         return f"tokens on {draft.tokens.device}; {context.device} is due"
     return ""
 
@@ -73,9 +73,40 @@ def _wrong_law(draft: Draft, context: Context) -> str:
         expected, shape = (*expected, context.vocab_size), tuple(draft.law.probs.shape)
     elif isinstance(draft.law, PointMass):
         shape = tuple(draft.law.tokens.shape)
-    else:
+    elif isinstance(draft.law, DraftLaw):
         return ""
+    else:
+        return f"a {type(draft.law).__name__} as draft law; a DraftLaw is due"
+    device = draft.law.probs.device if isinstance(draft.law, DenseLaw) else draft.law.tokens.device
+    if device != context.device:
+        return f"a draft law on {device}; {context.device} is due"
     return "" if shape == expected else f"a draft law of shape {shape} where {expected} was due"
+
+
+def check_verdict(part: str, verdict: object, draft: Draft, context: Context) -> Verdict:
+    """Checks a verdict's type and shapes; its counts are checked after the one read."""
+    if not isinstance(verdict, Verdict):
+        raise PluginFault(
+            f"{part} returned {type(verdict).__name__}; verify must return a Verdict."
+        )
+    shapes = {
+        "accepted": (verdict.accepted, (context.rows,)),
+        "next_law": (verdict.next_law, (context.rows, context.vocab_size)),
+        "accept_probs": (verdict.accept_probs, (context.rows, draft.width)),
+    }
+    for name, (tensor, expected) in shapes.items():
+        if tuple(tensor.shape) != expected:
+            raise PluginFault(
+                f"{part} returned {name} of shape {tuple(tensor.shape)}; {expected} is due."
+            )
+    return verdict
+
+
+def check_accepted(part: str, accepted: list[int], lengths: list[int]) -> None:
+    """No rule may accept more than was drafted."""
+    for row, (count, length) in enumerate(zip(accepted, lengths, strict=True)):
+        if not 0 <= count <= length:
+            raise PluginFault(f"{part} accepted {count} of {length} drafted tokens in row {row}.")
 
 
 def clamp_and_flag(draft: Draft, vocab_size: int) -> tuple[Draft, torch.Tensor]:

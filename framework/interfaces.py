@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .device import upload
 from .law import DraftLaw
 from .noise import Noise, Stream, draw
 from .sampling import Sampler
@@ -49,7 +50,7 @@ class Draft:
     @cached_property
     def mask(self) -> Tensor:
         """True at real positions: ``[batch, width]``."""
-        lengths = torch.tensor(self.lengths, device=self.tokens.device)
+        lengths = upload(self.lengths, self.tokens.device)
         return torch.arange(self.width, device=self.tokens.device) < lengths.unsqueeze(1)
 
 

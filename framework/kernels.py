@@ -66,7 +66,8 @@ def _fused(module: nn.Module) -> FusedRMSNorm | None:
     fused = FusedRMSNorm(weight, float(eps))
     trial = torch.linspace(-2, 3, weight.numel(), dtype=weight.dtype, device=weight.device)[None]
     with torch.inference_mode():
-        agrees = torch.allclose(fused(trial), module(trial), rtol=1e-2, atol=1e-5)
+        step = 64 * torch.finfo(weight.dtype).eps
+        agrees = torch.allclose(fused(trial), module(trial), rtol=step, atol=step)
     return fused if agrees else None
 
 

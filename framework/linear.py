@@ -102,7 +102,8 @@ def seconds_for(product: Product, layer: nn.Linear, x: Tensor) -> float:
 
 def fastest(layers: Sequence[nn.Linear], rows: int, budget: float) -> Product:
     """Return the best product by lower quartile (load only adds time), weights visited cold."""
-    x = torch.randn(rows, layers[0].in_features).to(layers[0].weight.dtype)
+    own = torch.Generator().manual_seed(rows)  # the caller's generator is not ours to move
+    x = torch.randn(rows, layers[0].in_features, generator=own).to(layers[0].weight.dtype)
     times: dict[Product, list[float]] = {product: [] for product in usable(layers[0], x)}
     start = time.perf_counter()
     for _ in range(20):

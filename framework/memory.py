@@ -29,7 +29,9 @@ def check_fits(target: Target, drafter: Drafter, rows: int, capacity: int) -> in
 def free_bytes(device: torch.device) -> int:
     """Bytes that can still be allocated on the device."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        # What torch's allocator holds without using it is free to us, if not to others.
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + held
     return int(psutil.virtual_memory().available)
 
 

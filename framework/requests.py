@@ -46,6 +46,10 @@ class Request:
             )
         if self.seed is None:
             self.seed = secrets.randbits(63)
+        if type(self.seed) is not int:
+            raise ConfigError(
+                f"seed={self.seed!r} is not possible; it must be a whole number, or null."
+            )
 
 
 @dataclass

@@ -48,7 +48,7 @@ class SamplingParams:
         _check(
             "top_k",
             self.top_k,
-            type(self.top_k) is int and self.top_k >= 0,
+            type(self.top_k) is int and 0 <= self.top_k < 2**31,
             "a whole number from 0 (off)",
         )
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and up to 1 (off)")
@@ -95,7 +95,10 @@ class Sampler:
     def _filtered(self, logits: Tensor, rows: tuple[int, ...]) -> Tensor:
         # Shifting by the maximum first keeps tiny temperatures finite.
         shifted = logits - logits.amax(-1, keepdim=True)
-        scores = shifted / self._temperature.view(rows).to(logits.dtype)
+        # What a temperature rounds to in the logits' dtype must stay positive and finite.
+        kind = torch.finfo(logits.dtype)
+        temperature = self._temperature.to(logits.dtype).clamp(kind.tiny, kind.max)
+        scores = shifted / temperature.view(rows)
         if self._widest:
             scores = _top_k(scores, self._top_k.view(rows), self._widest)
         if self._use_top_p:

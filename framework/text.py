@@ -16,6 +16,8 @@ def encode(prompt: Prompt, tokenizer: Any, chat: bool = True) -> list[int]:
 
     Text goes through the chat template when the tokenizer has one and ``chat`` is true.
     """
+    if hasattr(prompt, "tolist"):  # a tensor or an array of ids
+        prompt = prompt.tolist()
     if not isinstance(prompt, str) and all(isinstance(token, int) for token in prompt):
         return list(prompt)  # type: ignore[arg-type]
     if tokenizer is None:

@@ -11,10 +11,10 @@ import torch
 from foredraft.framework import Engine, load
 from foredraft.framework.bench.measure import (
     Sample,
-    first_difference,
     run_engine,
     run_generate,
     verdict,
+    worst_difference,
 )
 from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 
@@ -66,7 +66,7 @@ def test_greedy_ids_are_those_of_generate(
     ours = run_engine(
         load(*SIDES[side], target=engine.parts.target), prompts, max_new_tokens=TOKENS
     )
-    found = verdict(first_difference(model, prompts, ours, generate))
+    found = verdict(worst_difference(model, prompts, ours, generate))
     assert not found.startswith("DIFFERENT"), found
 
 

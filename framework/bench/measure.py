@@ -41,7 +41,7 @@ class Sample:
 
     @property
     def rate(self) -> float:
-        """Tokens per second of wall time, prefill included, as ``generate`` can only be timed."""
+        """Tokens per second of wall time, prefill included."""
         return self.count / self.seconds
 
     @property
@@ -113,23 +113,39 @@ class Difference:
 
     prompt: int
     position: int
-    gap: float
+    ours: float
+    theirs: float
+
+    @property
+    def gap(self) -> float:
+        """The distance of the two tokens' logits; infinite where one answer just goes on."""
+        return abs(self.ours - self.theirs)
+
+
+def worst_difference(
+    model: Any, prompts: Sequence[list[int]], one: Sample, other: Sample
+) -> Difference | None:
+    """Of all prompts' first differences the one with the widest gap; None when all are equal.
+
+    A near-tie on one prompt must not hide a real difference on another.
+    """
+    pairs = enumerate(zip(one.tokens, other.tokens, strict=True))
+    found = [_difference(model, prompts[index], index, *pair) for index, pair in pairs]
+    return max((d for d in found if d), key=lambda d: d.gap, default=None)
 
 
 @torch.inference_mode()
-def first_difference(
-    model: Any, prompts: Sequence[list[int]], one: Sample, other: Sample
+def _difference(
+    model: Any, prompt: list[int], index: int, ours: list[int], theirs: list[int]
 ) -> Difference | None:
-    """The first prompt and position at which two samples differ, with the gap of the two logits
-    under one plain forward of the model; None when they are equal."""
-    for index, (ours, theirs) in enumerate(zip(one.tokens, other.tokens, strict=True)):
-        for position, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-            if a != b:
-                ids = torch.tensor([[*prompts[index], *ours[:position]]], device=model.device)
-                logits = model(input_ids=ids, use_cache=False)[0][0, -1].double()
-                return Difference(index, position, float((logits[a] - logits[b]).abs()))
-        if len(ours) != len(theirs):
-            return Difference(index, min(len(ours), len(theirs)), float("inf"))
+    """Where two answers to one prompt part, with the two logits of one plain forward there."""
+    for position, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if a != b:
+            ids = torch.tensor([[*prompt, *ours[:position]]], device=model.device)
+            logits = model(input_ids=ids, use_cache=False)[0][0, -1].double()
+            return Difference(index, position, float(logits[a]), float(logits[b]))
+    if len(ours) != len(theirs):
+        return Difference(index, min(len(ours), len(theirs)), float("inf"), 0.0)
     return None
 
 
@@ -137,5 +153,6 @@ def verdict(difference: Difference | None, tolerance: float = 1e-4) -> str:
     """``same``, a near-tie with its place and gap, or ``DIFFERENT``."""
     if difference is None:
         return "same"
-    where = f"at token {difference.position}, gap {difference.gap:.0e}"
+    logits = f"{difference.ours:.6f} and {difference.theirs:.6f}, gap {difference.gap:.0e}"
+    where = f"at token {difference.position} of prompt {difference.prompt}: {logits}"
     return f"near-tie {where}" if difference.gap < tolerance else f"DIFFERENT {where}"

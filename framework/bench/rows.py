@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .measure import Sample, first_difference, verdict
+from .measure import Sample, verdict, worst_difference
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -34,7 +34,7 @@ def row(
         "x_plain": sample.decode_rate / plain.decode_rate,
         "x_generate": sample.decode_rate / generate.decode_rate,
         "memory_mib": extra_bytes(engine, prompts, sample) / 2**20,
-        "output": verdict(first_difference(model, prompts, sample, plain)),
+        "output": verdict(worst_difference(model, prompts, sample, plain)),
     }
 
 

@@ -60,7 +60,8 @@ class Engines:
 
         same = self._last is not None and self._last.config["target"] == config["target"]
         target = self._last.parts.target if self._last is not None and same else None
-        self._last = engine_from(config, target)
+        self._last = None  # a target that is given up leaves before the next one loads
+        self._last = engine_from(config, target, same_target=True)
         _hush()
         return self._last
 

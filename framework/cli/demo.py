@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -13,22 +14,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..errors import ConfigError
 from .options import OneLineParser
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
-# Each row: the name shown, then what is chosen through config. `{small}` is a folder that holds the
-# target's first layers, as a stand-in for a small model of the same family.
+# Each row: the name shown, then what is chosen through config. `{small}` is a folder that holds two
+# thirds of the target's layers, as a stand-in for a small model of the same family; `{exit}` is four
+# fifths of its depth.
 SIDES = {
     "prompt_lookup": ("drafter=prompt_lookup", "policy.gamma=6"),
     "ngram": ("drafter=ngram", "drafter.order=4", "policy.gamma=3"),
     "bigram": ("drafter=bigram", "policy.gamma=2"),
-    "early_exit": ("drafter=early_exit", "drafter.layers=24", "policy.gamma=2"),
+    "early_exit": ("drafter=early_exit", "drafter.layers={exit}", "policy.gamma=2"),
     "causal_lm": ("drafter=causal_lm", "drafter.model={small}", "policy.gamma=2"),
     "quantized": ("drafter=quantized", "policy.gamma=4"),
 }
-SMALL_LAYERS = 20
 # Heading: key of a row, digits shown.
 COLUMNS = {
     "tau": ("tau", 2),
@@ -45,19 +47,28 @@ COLUMNS = {
 def demo(argv: list[str]) -> int:
     """Runs the demo; returns the exit code."""
     options = _parser().parse_args(argv)
-    console = Console(stderr=options.json)
+    console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 100)
     from transformers.utils import logging
 
     from ..api import load
+    from ..targets.causal_lm import CausalLM
 
     logging.set_verbosity_error()
-    plain = load(
-        "drafter=none", "policy.gamma=0", f"target={options.target}", "target.kernels=tuned"
-    )
+    if options.tokens < 2:
+        raise ConfigError(
+            f"--tokens {options.tokens} is not possible; it must be a whole number from 2."
+        )
+    chosen = options.overrides or ["target=smollm2"]
+    reference = load("drafter=none", *chosen)
+    if not isinstance(reference.parts.target, CausalLM):
+        raise ConfigError(f"{chosen[0]} is not possible; the demo needs a transformers target.")
+    plain = load("drafter=none", "policy.gamma=0", *chosen, "target.kernels=tuned")
     prompts = _prompts()
     ids = [plain.request(entry["prompt"]).prompt for entry in prompts]
     with tempfile.TemporaryDirectory() as folder:
-        results = _measure(plain, ids, options.tokens, Path(folder), console)
+        results = _measure(
+            plain, reference.parts.target.model, ids, options.tokens, Path(folder), console
+        )
     if options.json:
         print(json.dumps(results["rows"], indent=1))
         return 0
@@ -69,7 +80,9 @@ def demo(argv: list[str]) -> int:
 def _parser() -> OneLineParser:
     parser = OneLineParser("demo", __doc__ or "")
     parser.add_argument("--tokens", type=int, default=40, help="new tokens per prompt (default 40)")
-    parser.add_argument("--target", default="smollm2", help="a target that is chosen by name alone")
+    parser.add_argument(
+        "overrides", nargs="*", help="another target: target=causal_lm target.model=DIR"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the rows as JSON and nothing else"
     )
@@ -82,13 +95,12 @@ def _prompts() -> list[dict[str, str]]:
 
 
 def _measure(
-    plain: Engine, ids: list[list[int]], tokens: int, folder: Path, console: Console
+    plain: Engine, model: Any, ids: list[list[int]], tokens: int, folder: Path, console: Console
 ) -> dict[str, Any]:
     """Runs every side over every prompt, plain decoding first and last, and makes the rows."""
     from ..bench.measure import run_engine, run_generate
     from ..bench.rows import row
 
-    model = plain.parts.target.model  # type: ignore[attr-defined]
     total = len(SIDES) + 3
     with _progress(console) as progress:
         task = progress.add_task("", total=total)
@@ -123,9 +135,12 @@ def _engine(plain: Engine, overrides: tuple[str, ...], folder: Path) -> Engine:
     from ..api import load
     from ..bench.small import save_first_layers
 
-    if any("{small}" in text for text in overrides) and not any(folder.iterdir()):
-        save_first_layers(plain.parts.target, SMALL_LAYERS, folder)
-    return load(*(text.format(small=folder) for text in overrides), target=plain.parts.target)
+    target: Any = plain.parts.target
+    depth = int(target.model.config.num_hidden_layers)
+    if any("{small}" in text for text in overrides):
+        save_first_layers(target, max(1, depth * 2 // 3), folder)
+    values = {"small": folder, "exit": max(1, depth * 4 // 5)}
+    return load(*(text.format(**values) for text in overrides), target=target)
 
 
 def _progress(console: Console) -> Progress:

@@ -101,7 +101,9 @@ def check_by_hand(config: object, given: Sequence[str], key: str = "") -> None:
         for index, value in enumerate(config):
             check_by_hand(value, given, f"{key}.{index}")
     elif config and (key in BY_HAND or key.endswith(".trust_remote_code")):
-        if not any(key == name or key.startswith(f"{name}.") for name in given):
+        # Choosing an option of a group (target=mine) says nothing about the keys that come with it.
+        keys = [name for name in given if name not in GROUPS]
+        if not any(key == name or key.startswith(f"{name}.") for name in keys):
             raise ConfigError(
                 f"{key}={config!r} is set by a config file; only an override may set it."
             )

@@ -39,9 +39,12 @@ def _points() -> Iterator[tuple[Source, metadata.EntryPoint | Exception]]:
     # metadata.entry_points() is not used: one unreadable file in any package would end it.
     seen: set[str] = set()
     for dist in metadata.distributions():
-        if f"[{GROUP}]" not in (dist.read_text("entry_points.txt") or ""):
+        try:
+            if f"[{GROUP}]" not in (dist.read_text("entry_points.txt") or ""):
+                continue
+            name, version = dist.metadata["Name"] or "?", dist.metadata["Version"] or "?"
+        except Exception:  # another package's damaged files are not ours to report
             continue
-        name, version = dist.metadata["Name"] or "?", dist.metadata["Version"] or "?"
         if _normal(name) in seen:
             continue
         seen.add(_normal(name))  # the first on the path is the one that imports

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ..checks import check_choice, check_range
+from ..checks import check_choice, check_range, check_whole
+from ..errors import ConfigError
 from ..plugins import hookimpl
 from ..specs import TargetSpec
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 KERNELS = ("library", "tuned")
+MOST_ENTRIES = 10_000_000
 
 
 @dataclass
@@ -29,6 +32,8 @@ class ModelConfig:
             ``framework/kernels.py``); ``library`` leaves the model alone.
     """
 
+    group: ClassVar[str] = "target"
+
     dtype: str = "auto"
     device: str = "auto"
     attention: str = "auto"
@@ -36,8 +41,17 @@ class ModelConfig:
     kernels: str = "library"
 
     def __post_init__(self) -> None:
-        check_choice("target.dtype", self.dtype, DTYPES)
-        check_choice("target.kernels", self.kernels, KERNELS)
+        check_choice(f"{self.group}.dtype", self.dtype, DTYPES)
+        check_choice(f"{self.group}.kernels", self.kernels, KERNELS)
+        if not re.fullmatch("[a-z0-9_]+", self.attention):  # a hub id would run code from the hub
+            raise ConfigError(
+                f"{self.group}.attention={self.attention!r} is not possible; it must be auto or the name of "
+                "an implementation in transformers, such as sdpa or eager."
+            )
+        if self.device_map is not None and self.device != "auto":
+            raise ConfigError(
+                f"{self.group}.device={self.device!r} has no effect beside device_map={self.device_map!r}."
+            )
 
 
 @dataclass
@@ -92,7 +106,14 @@ class TableConfig:
         check_range("target.zeros", self.zeros, 0, 0.99)
         check_range("target.sharpness", self.sharpness, 0, 100)
         check_range("target.max_context", self.max_context, 2, 10**6)
-        check_range("target.vocab_size ** target.order", self.vocab_size**self.order, 1, 10**6)
+        entries = (self.vocab_size + 1) ** self.order * self.vocab_size
+        if entries > MOST_ENTRIES:
+            raise ConfigError(
+                f"target.vocab_size={self.vocab_size} with target.order={self.order} is a table of {entries} "
+                f"entries; at most {MOST_ENTRIES} are possible."
+            )
+        if self.eos is not None:
+            check_whole("target.eos", self.eos, 0, self.vocab_size - 1)
 
 
 def _causal_lm(config: CausalLMConfig) -> Target:
