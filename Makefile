@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs-check model clean
+.PHONY: help demo test test-slow lint docs-check model clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -15,9 +15,13 @@ demo: model  ## fetch the default model and decode with it, next to plain decodi
 	@echo "==> demo"
 	@$(BIN)/foredraft demo
 
-test: model  ## run the tests (ARGS='-k cache' narrows them)
+test: model  ## run the tests but the slow ones (ARGS='-k cache' narrows them)
 	@echo "==> tests"
-	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(ARGS)
+
+test-slow: model  ## run the slow tests: whole matrices, 100,000 draws from models
+	@echo "==> slow tests"
+	@$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 lint: $(STAMP)  ## ruff check, ruff format --check, mypy
 	@echo "==> ruff check"

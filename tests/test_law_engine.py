@@ -102,11 +102,13 @@ def first_layers() -> tuple[Target, Drafter]:
     ("pair", "gamma", "draws"),
     [
         (full_law, 2, 100_000),
-        (full_law, 1, 40_000),
-        (running_ngram, 2, 40_000),
-        (lookup, 3, 40_000),
-        (small_model, 2, 100_000),
-        (first_layers, 2, 40_000),
+        (full_law, 1, 20_000),
+        (running_ngram, 2, 20_000),
+        (lookup, 3, 20_000),
+        (small_model, 2, 20_000),
+        (first_layers, 2, 20_000),
+        pytest.param(small_model, 2, 100_000, marks=pytest.mark.slow),
+        pytest.param(first_layers, 2, 100_000, marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
