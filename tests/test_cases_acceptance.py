@@ -157,8 +157,10 @@ def test_position_0_is_verified(gamma: int) -> None:
     assert (answer.metrics.accepted, answer.metrics.rounds) == (0, 20)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.0, 1e-8, 1e-300])
-@pytest.mark.parametrize("verifier", ["token", "greedy"])
+@pytest.mark.parametrize(
+    ("temperature", "verifier"),
+    [(0, "token"), (0, "greedy"), (0.0, "greedy"), (1e-8, "token"), (1e-300, "token")],
+)
 def test_temperatures_at_and_near_0(temperature: float, verifier: str) -> None:
     """The marker for "greedy" changed: division by zero, NaN, no drafts (vllm#27077, lcpp#5657)."""
     target = target_of("llama")
