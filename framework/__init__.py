@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         Verifier,
     )
     from .law import DenseLaw, DraftLaw, PointMass
+    from .params import SamplingParams
     from .plugins import hookimpl
     from .requests import Answer, Request
-    from .sampling import SamplingParams
     from .specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
 
 _HOMES = {
@@ -45,7 +45,7 @@ _HOMES = {
     "law": ("DenseLaw", "DraftLaw", "PointMass"),
     "plugins": ("hookimpl",),
     "requests": ("Answer", "Request"),
-    "sampling": ("SamplingParams",),
+    "params": ("SamplingParams",),
     "specs": ("DrafterSpec", "PolicySpec", "TargetSpec", "VerifierSpec"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -10,8 +10,8 @@ from .decoding import Parts, decode
 from .errors import ConfigError, InputError
 from .interfaces import Round
 from .memory import check_fits
+from .params import SamplingParams
 from .requests import Answer, Request
-from .sampling import SamplingParams
 from .text import Prompt, TextStream, encode, reader_text
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .errors import ConfigError, InputError
 from .metrics import Metrics
-from .sampling import SamplingParams
+from .params import SamplingParams
 
 
 @dataclass

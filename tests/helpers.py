@@ -21,10 +21,10 @@ from foredraft.framework.interfaces import (
     Round,
     Target,
 )
+from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
 from foredraft.framework.requests import Answer
-from foredraft.framework.sampling import SamplingParams
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.targets.table import TableTarget
 from foredraft.framework.testing.tiny import tiny_model

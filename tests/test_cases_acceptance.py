@@ -31,7 +31,7 @@ from foredraft.framework.config import as_dict, compose, to_objects
 from foredraft.framework.config.build import check_pairing
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.interfaces import Drafter, RowOutcome
-from foredraft.framework.sampling import SamplingParams
+from foredraft.framework.params import SamplingParams
 from foredraft.framework.testing.scripted import OracleDrafter, ScriptedDrafter, WrongDrafter
 
 DRAWS = 10_000

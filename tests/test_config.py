@@ -244,19 +244,20 @@ def test_a_wrong_value_is_refused_with_what_is_possible() -> None:
 def test_floats_are_floats_on_every_path(text: str, value: float, tmp_path: Path) -> None:
     """Override, file, sweep, and the saved config when it is read back."""
     (tmp_path / "experiment").mkdir()
-    lines = f"# @package _global_\nsampling:\n  temperature: {text}\n"
+    chosen = "# @package _global_\ndefaults:\n  - override /drafter: every\n"
+    lines = f"{chosen}drafter:\n  threshold: {text}\n"
     (tmp_path / "experiment/mine.yaml").write_text(lines)
-    (swept,) = expand_sweep([f"sampling.temperature=choice({text})"])
+    (swept,) = expand_sweep(["drafter=every", f"drafter.threshold=choice({text})"])
     runs = [
-        compose([f"sampling.temperature={text}"]),
+        compose(["drafter=every", f"drafter.threshold={text}"]),
         compose(["experiment=mine"], tmp_path),
         compose(swept),
     ]
     for config in runs:
         saved = json.loads(json.dumps(as_dict(config)))
         for read in (to_objects(config), to_objects(saved)):
-            assert type(read.sampling.temperature) is float
-            assert read.sampling.temperature == value
+            assert type(read.drafter.config.threshold) is float
+            assert read.drafter.config.threshold == value
 
 
 def test_saved_configs_round_trip_and_are_equal_when_they_mean_the_same() -> None:

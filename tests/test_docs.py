@@ -21,7 +21,7 @@ from foredraft.framework import plugins
 from foredraft.framework.cli.arguments import parse
 from foredraft.framework.cli.generate import plan
 from foredraft.framework.cli.generate_help import _default
-from foredraft.framework.config import RunConfig, RuntimeConfig, SamplingConfig
+from foredraft.framework.config import RunConfig, RuntimeConfig, SamplingParams
 from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 from foredraft.framework.plugins import Hooks
 from foredraft.framework.plugins.registry import KINDS, Offer, Registry
@@ -205,7 +205,7 @@ def test_every_key_is_listed_with_its_default(offer: Offer) -> None:
 @pytest.mark.parametrize(
     ("heading", "schema", "prefix"),
     [
-        ("sampling", SamplingConfig, "sampling."),
+        ("sampling", SamplingParams, "sampling."),
         ("runtime", RuntimeConfig, "runtime."),
         ("Keys at the top", RunConfig, ""),
     ],

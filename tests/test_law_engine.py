@@ -24,10 +24,10 @@ from foredraft.framework.decoding import Parts, decode
 from foredraft.framework.interfaces import Draft, Drafter, Target
 from foredraft.framework.law import DenseLaw
 from foredraft.framework.noise import Noise
+from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
 from foredraft.framework.requests import Answer, Request
-from foredraft.framework.sampling import SamplingParams
 from foredraft.framework.targets.builtin import TableConfig
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.targets.table import TableSession, TableTarget

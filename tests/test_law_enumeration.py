@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from foredraft.framework.interfaces import Draft, Verdict, Verifier
-from foredraft.framework.sampling import Sampler, SamplingParams
+from foredraft.framework.params import SamplingParams
+from foredraft.framework.sampling import Sampler
 from foredraft.framework.testing.laws import (
     LawOf,
     enumerated_joint,

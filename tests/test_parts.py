@@ -43,8 +43,9 @@ from foredraft.framework.interfaces import Context, Drafter, GammaPolicy, Policy
 from foredraft.framework.law import DenseLaw, PointMass
 from foredraft.framework.metrics import Metrics, total
 from foredraft.framework.noise import Noise, Stream, draw
+from foredraft.framework.params import SamplingParams
 from foredraft.framework.requests import Answer
-from foredraft.framework.sampling import Sampler, SamplingParams
+from foredraft.framework.sampling import Sampler
 from foredraft.framework.targets.table import TableTarget
 from foredraft.framework.testing.scripted import (
     FAULTS,

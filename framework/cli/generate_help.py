@@ -10,7 +10,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from ..config import RunConfig, RuntimeConfig, SamplingConfig, compose, expand_sweep, to_objects
+from ..config import RunConfig, RuntimeConfig, SamplingParams, compose, expand_sweep, to_objects
 from ..errors import ConfigError
 from ..plugins.registry import KINDS
 from .arguments import Arguments
@@ -51,7 +51,7 @@ def show_help(arguments: Arguments) -> None:
         part = getattr(parts, kind)
         if dataclasses.fields(part.spec.config):
             out.print(_keys(part.spec.config, f"{kind}.", f"{kind}={part.spec.name}"))
-    out.print(_keys(SamplingConfig, "sampling.", "sampling", _sampling_docs()))
+    out.print(_keys(SamplingParams, "sampling.", "sampling"))
     out.print(_keys(RuntimeConfig, "runtime.", "runtime"))
     out.print(_keys(RunConfig, "", "top"))
 
@@ -74,8 +74,8 @@ def _choices(chosen: dict[str, str], arguments: Arguments) -> Table:
     return table
 
 
-def _keys(schema: type, prefix: str, title: str, docs: dict[str, str] | None = None) -> Table:
-    docs = described(schema) if docs is None else docs
+def _keys(schema: type, prefix: str, title: str) -> Table:
+    docs = described(schema)
     table = _table("key", "default", "meaning", title=title)
     for field in dataclasses.fields(schema):
         table.add_row(prefix + field.name, _default(field), docs.get(field.name, ""))
@@ -100,12 +100,3 @@ def described(schema: type) -> dict[str, str]:
         for name, words in re.findall(r"^ {4}(\w+): ((?:.|\n(?= {5}))*)", text, re.MULTILINE):
             found[name] = " ".join(words.split()).replace("``", "")
     return found
-
-
-def _sampling_docs() -> dict[str, str]:
-    return {
-        "temperature": "0 is greedy; any positive number divides the logits",
-        "top_k": "keep the k most likely tokens; 0 keeps all",
-        "top_p": "keep the smallest set of tokens whose mass reaches p",
-        "min_p": "drop tokens less likely than min_p times the most likely one",
-    }

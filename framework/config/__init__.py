@@ -17,13 +17,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError, near_match
+from ..params import SamplingParams
 from ..plugins import registry
 from ..plugins.registry import KINDS
 from ..specs import PartSpec
 from .hydra import compose_tree, one_sentence, session
 from .overrides import GROUPS, argument, check_by_hand, product
 from .safety import check_folder
-from .schema import RunConfig, RuntimeConfig, SamplingConfig
+from .schema import RunConfig, RuntimeConfig
 from .values import read_record
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "Parts",
     "RunConfig",
     "RuntimeConfig",
-    "SamplingConfig",
+    "SamplingParams",
     "as_dict",
     "compose",
     "expand_sweep",
@@ -57,7 +58,7 @@ class Parts:
     drafter: Part
     verifier: Part
     policy: Part
-    sampling: SamplingConfig
+    sampling: SamplingParams
     runtime: RuntimeConfig
     run: RunConfig
 
@@ -89,7 +90,7 @@ def to_objects(config: DictConfig | Mapping[str, Any]) -> Parts:
     """Converts once; past this point there are dataclasses only. Takes ``as_dict``'s result too."""
     values = _resolved(config)
     parts = {kind: part(kind, values.pop(kind, None)) for kind in KINDS}
-    sampling = read_record(SamplingConfig, values.pop("sampling", None), "sampling")
+    sampling = read_record(SamplingParams, values.pop("sampling", None), "sampling")
     runtime = read_record(RuntimeConfig, values.pop("runtime", None), "runtime")
     top = [*(f.name for f in dataclasses.fields(RunConfig)), *GROUPS]
     run = read_record(RunConfig, values, "", "", lambda name: near_match(name, top))
@@ -150,7 +151,7 @@ def _schemas() -> dict[str, dict[str, Any]]:
     """Every group option that a dataclass defines, by its path, with its defaults."""
     found = {
         "run": RunConfig,
-        "sampling/standard": SamplingConfig,
+        "sampling/standard": SamplingParams,
         "runtime/standard": RuntimeConfig,
     }
     schemas = {path: _defaults(schema) for path, schema in found.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from ..errors import ConfigError, ForedraftError, PluginFault
+from ..params import SamplingParams
 from ..plugins import registry
 from ..specs import VerifierSpec
 from . import Part, Parts, to_objects
 
 if TYPE_CHECKING:
     from ..interfaces import Drafter, GammaPolicy, Target, Verifier
-    from ..sampling import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -39,17 +38,15 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
         target: a target that is built already, to be used in place of the config's.
     """
     from .. import interfaces as kinds
-    from ..sampling import SamplingParams
 
     parts = config if isinstance(config, Parts) else to_objects(config)
-    sampling = SamplingParams(**dataclasses.asdict(parts.sampling))
     check_pairing(parts)
     # Cheap parts first, so that their refusals do not wait for a model to load.
     policy = _make(parts.policy, kinds.GammaPolicy)
     verifier = _make(parts.verifier, kinds.Verifier)
     target = target or _make(parts.target, kinds.Target)
     drafter = _make(parts.drafter, kinds.Drafter, target)
-    return Built(target, drafter, verifier, policy, sampling, parts)
+    return Built(target, drafter, verifier, policy, parts.sampling, parts)
 
 
 def check_pairing(parts: Parts) -> None:

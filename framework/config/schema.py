@@ -9,16 +9,6 @@ from ..errors import ConfigError
 
 
 @dataclass
-class SamplingConfig:
-    """The keys of ``sampling``; see ``SamplingParams`` for what they mean and may be."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-
-
-@dataclass
 class RuntimeConfig:
     """How a run uses the machine.
 

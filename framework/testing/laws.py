@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..interfaces import Draft, Target, Verifier
 from ..law import DenseLaw, DraftLaw, PointMass
-from ..sampling import Sampler, SamplingParams
+from ..params import SamplingParams
+from ..sampling import Sampler
 
 Prefix = tuple[int, ...]
 LawOf = Callable[[Prefix], Tensor]  # the law after a prefix, float64 [vocab]
