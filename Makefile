@@ -17,7 +17,7 @@ demo: model  ## fetch the default model and decode with it, next to plain decodi
 
 test: model  ## run the tests but the slow ones (ARGS='-k cache' narrows them)
 	@echo "==> tests"
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(ARGS)
 
 test-slow: model  ## run the slow tests: whole matrices, 100,000 draws from models
 	@echo "==> slow tests"

@@ -72,6 +72,9 @@ class Bench:
             texts += read_prompts(path, [group], 1)
         return self.ids(texts)
 
+    def open(self) -> list[list[int]]:
+        return self.ids(read_prompts(HERE / "prompts" / "open.jsonl"))
+
     def copying(self) -> list[list[int]]:
         return self.ids(read_prompts(HERE / "prompts" / "copying.jsonl"))
 
@@ -135,9 +138,11 @@ def lookup(bench: Bench) -> None:
         ("prompt_lookup", "plain"),
         ("generate lookup", "generate"),
     ]
-    bench.compare(
-        sides, bench.copying() if bench.options.what == "copying" else bench.mixed(), pairs
-    )
+    if bench.options.what == "copying":  # generate against plain is the other command's matter
+        sides.pop("generate")
+        bench.compare(sides, bench.copying(), [pairs[1], pairs[2]])
+    else:
+        bench.compare(sides, bench.mixed(), pairs)
 
 
 def quantized(bench: Bench) -> None:
@@ -150,7 +155,7 @@ def quantized(bench: Bench) -> None:
         )
         sides[f"gamma {gamma}"] = bench.ours(Engine(parts, built.defaults))
     pairs = [(name, "plain") for name in sides if name != "plain"]
-    bench.compare(sides, bench.ids(read_prompts(HERE / "prompts" / "open.jsonl")), pairs)
+    bench.compare(sides, bench.open(), pairs)
 
 
 def assistant(bench: Bench) -> None:
@@ -175,7 +180,11 @@ def assistant(bench: Bench) -> None:
             "generate assisted": bench.theirs(assistant_model=small),
             "causal_lm": bench.ours(ours),
         }
-        bench.compare(sides, bench.mixed(), [("causal_lm", "generate assisted")])
+        bench.compare(
+            sides,
+            bench.mixed() if bench.options.questions else bench.open(),
+            [("causal_lm", "generate assisted")],
+        )
 
 
 def main() -> None:

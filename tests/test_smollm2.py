@@ -18,7 +18,8 @@ from foredraft.framework.bench.measure import (
 )
 from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 
-pytestmark = pytest.mark.model
+# One worker: the model is loaded once, and its forwards use both cores.
+pytestmark = [pytest.mark.model, pytest.mark.xdist_group("smollm2")]
 
 TOKENS = 24
 SIDES = {
