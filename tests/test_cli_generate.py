@@ -391,13 +391,21 @@ def test_a_closed_pipe_and_a_signal_are_quiet() -> None:
     program = [sys.executable, "-m", "foredraft.framework.cli.main", "generate", "target=table"]
     program += ["prompt=0 1", "max_new_tokens=null", "target.max_context=100000"]
     for stop in ("close", "interrupt"):
-        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        with subprocess.Popen(
+            program,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A job in the background of a shell ignores Ctrl-C, and its children would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as running:
             assert running.stdout and running.stderr
             assert running.stdout.read(2)
             if stop == "close":
                 running.stdout.close()
+                error = running.stderr.read()
+                running.wait(60)
             else:
                 running.send_signal(signal.SIGINT)
-            assert running.stderr.read() == b""
-            running.wait()
+                _, error = running.communicate(timeout=60)
+            assert error == b""
         assert running.returncode == {"close": 141, "interrupt": 130}[stop]
