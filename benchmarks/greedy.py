@@ -1,9 +1,10 @@
 """Greedy equality on SmolLM2 in float32: every drafter and gamma against generate.
 
-    python benchmarks/greedy.py [--tokens 64] [--gammas 1 2 3 4 5 6 7 8]
+    python benchmarks/greedy.py [--tokens 64] [--gammas 1 2 3 4 5 6 7 8] [--batch 12]
 
-At a divergence the two logits' gap under one plain forward is printed; a gap under 1e-4 is a
-near-tie of rounding, anything else is a fault and the script ends with an error.
+Ours decodes ``--batch`` prompts together, of different lengths and fates; generate one by one. At
+a divergence the two logits' gap under one plain forward is printed; a gap under 1e-4 is a near-tie
+of rounding, anything else is a fault and the script ends with an error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from typing import Any
 
 from common import HERE, plain_engine, read_prompts, save, with_drafter
 
-from foredraft.framework.bench.measure import run_engine, run_generate, verdict, worst_difference
+from foredraft.framework.bench.measure import (
+    Sample,
+    run_engine,
+    run_generate,
+    verdict,
+    worst_difference,
+)
 from foredraft.framework.bench.small import save_first_layers
 
 DRAFTERS = {
@@ -38,6 +45,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--gammas", type=int, nargs="+", default=list(range(1, 9)))
     parser.add_argument("--drafters", nargs="+", default=list(DRAFTERS), choices=list(DRAFTERS))
+    parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--kernels", choices=("library", "tuned"), default="library")
     options = parser.parse_args()
     engine = plain_engine(options.kernels)
@@ -58,15 +66,23 @@ def main() -> None:
         for name in options.drafters:
             for gamma in options.gammas:
                 texts = [text.format(small=folder) for text in DRAFTERS[name]]
-                side = with_drafter(engine, *texts, f"policy.gamma={gamma}")
-                sample = run_engine(side, prompts, max_new_tokens=options.tokens)
+                texts += [f"policy.gamma={gamma}", f"runtime.batch_size={options.batch}"]
+                answers = with_drafter(engine, *texts).generate_many(
+                    prompts, max_new_tokens=options.tokens
+                )
+                sample = Sample(0.0, [answer.token_ids for answer in answers])
                 found[f"{name} gamma {gamma}"] = verdict(
                     worst_difference(model, prompts, sample, generate)
                 )
                 print(name, gamma, found[f"{name} gamma {gamma}"], file=sys.stderr, flush=True)
     save(
         f"greedy-{options.kernels}",
-        {"prompts": len(prompts), "tokens": options.tokens, "against generate": found},
+        {
+            "prompts": len(prompts),
+            "tokens": options.tokens,
+            "batch": options.batch,
+            "against generate": found,
+        },
     )
     if any(text.startswith("DIFFERENT") for text in found.values()):
         sys.exit("a drafter changed the output")

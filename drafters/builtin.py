@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
+from ..framework.growth import TreeConfig
 from ..framework.plugins import hookimpl
-from ..framework.specs import DrafterSpec
+from ..framework.specs import DETERMINISTIC, DrafterSpec, DraftKind
 from ..framework.targets.builtin import CausalLMConfig as TargetModelConfig
 
 if TYPE_CHECKING:
     from ..framework.interfaces import Drafter, Target
+
+CHOSEN = DraftKind(DETERMINISTIC)
+
+
+def _grown(config: TreeConfig) -> DraftKind:
+    return config.kind
 
 
 @dataclass
@@ -27,18 +34,67 @@ class PromptLookupConfig:
     Args:
         max_ngram: longest match that is looked for.
         min_ngram: shortest match that is enough for a draft.
+        branches: how many of the best matches are copied from; above 1, the draft is a tree.
+        nodes: the most tokens of such a tree.
     """
 
     max_ngram: int = 3
     min_ngram: int = 1
+    branches: int = 1
+    nodes: int = 32
 
     def __post_init__(self) -> None:
         check_whole("drafter.max_ngram", self.max_ngram, 1, 32)
         check_whole("drafter.min_ngram", self.min_ngram, 1, self.max_ngram)
+        check_whole("drafter.branches", self.branches, 1, 16)
+        check_whole("drafter.nodes", self.nodes, 1, 1024)
 
 
 @dataclass
-class NgramConfig:
+class TokenRecyclingConfig:
+    """A tree of the target's own candidates from earlier rounds.
+
+    Args:
+        nodes: tokens of the tree; its depth is at most gamma.
+        successors: candidates kept for each id; 1 drafts chains.
+        from_prompt: begin with what follows what in the prompt; else with nothing.
+    """
+
+    nodes: int = 16
+    successors: int = 8
+    from_prompt: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole("drafter.nodes", self.nodes, 1, 256)
+        check_whole("drafter.successors", self.successors, 1, 32)
+
+
+@dataclass
+class JacobiConfig:
+    """The target's guesses of the last round.
+
+    Args:
+        pool: longest n-gram that is kept of earlier guesses, up to 6; 1 keeps none.
+        from_prompt: begin with the prompt's n-grams; else with none.
+    """
+
+    pool: int = 3
+    from_prompt: bool = True
+
+    def __post_init__(self) -> None:
+        check_whole("drafter.pool", self.pool, 1, 6)
+
+
+def _may_branch(config: PromptLookupConfig) -> DraftKind:
+    return DraftKind(DETERMINISTIC, config.branches > 1)
+
+
+def _may_fork(config: TokenRecyclingConfig) -> DraftKind:
+    return DraftKind(DETERMINISTIC, config.successors > 1)
+
+
+@dataclass
+class NgramConfig(TreeConfig):
     """An interpolated n-gram law.
 
     Args:
@@ -50,17 +106,20 @@ class NgramConfig:
     path: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_whole("drafter.order", self.order, 1, 6)
 
 
 @dataclass
-class CausalLMConfig(TargetModelConfig):
-    """A small transformer with the target's tokens; fields as for ``target=causal_lm``."""
+class CausalLMConfig(TreeConfig, TargetModelConfig):
+    """A small transformer with the target's tokens; fields as for ``target=causal_lm``, and those
+    of a tree."""
 
     group: ClassVar[str] = "drafter"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        TreeConfig.__post_init__(self)
+        TargetModelConfig.__post_init__(self)
         if self.device_map is not None:
             raise ConfigError("drafter.device_map is not possible; set drafter.device.")
 
@@ -93,6 +152,18 @@ def _prompt_lookup(config: PromptLookupConfig, target: Target) -> Drafter:
     return PromptLookup(config)
 
 
+def _token_recycling(config: TokenRecyclingConfig, target: Target) -> Drafter:
+    from .token_recycling import TokenRecycling
+
+    return TokenRecycling(config, target)
+
+
+def _jacobi(config: JacobiConfig, target: Target) -> Drafter:
+    from .jacobi import Jacobi
+
+    return Jacobi(config)
+
+
 def _ngram(config: NgramConfig, target: Target) -> Drafter:
     from .ngram import Ngram
 
@@ -121,13 +192,24 @@ def _quantized(config: QuantizedConfig, target: Target) -> Drafter:
 def foredraft_drafters() -> list[DrafterSpec]:
     """The built-in drafters."""
     return [
-        DrafterSpec("none", _none, NoneConfig, "no drafts: plain decoding", deterministic=True),
+        DrafterSpec("none", _none, NoneConfig, "no drafts: plain decoding", kind=CHOSEN),
         DrafterSpec(
             "prompt_lookup", _prompt_lookup, PromptLookupConfig,
-            "copies what followed the newest tokens before", deterministic=True,
+            "copies what followed the newest tokens before", kind=_may_branch,
         ),
-        DrafterSpec("ngram", _ngram, NgramConfig, "interpolated n-gram law, fitted or running", host_reads=1),
-        DrafterSpec("causal_lm", _causal_lm, CausalLMConfig, "a small transformer with the target's tokens"),
+        DrafterSpec(
+            "token_recycling", _token_recycling, TokenRecyclingConfig,
+            "the target's candidates of earlier rounds, as a tree", kind=_may_fork,
+        ),
+        DrafterSpec("jacobi", _jacobi, JacobiConfig, "the target's guesses of the last round", kind=CHOSEN),
+        DrafterSpec(
+            "ngram", _ngram, NgramConfig,
+            "interpolated n-gram law, fitted or running", kind=_grown, host_reads=1,
+        ),
+        DrafterSpec(
+            "causal_lm", _causal_lm, CausalLMConfig,
+            "a small transformer with the target's tokens", kind=_grown,
+        ),
         DrafterSpec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),
         DrafterSpec("quantized", _quantized, QuantizedConfig, "an int8 copy of the target"),
     ]  # fmt: skip

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..framework.bases import StepSession
-from ..framework.cache import RaggedModel, cache_bytes, pad
+from ..framework.cache import Branch, RaggedModel, cache_bytes, pad
 from ..framework.device import upload
+from ..framework.growth import Growth
 from ..framework.interfaces import Context, Drafter, Round, Target
 from ..framework.models import check_model, load_model, load_tokenizer, max_context, model_bytes
+from ..framework.specs import DraftKind
 from ..framework.targets.causal_lm import prepare
+from ..framework.tree_bases import Frontier, TreeStepSession
 from ..framework.vocabulary import check_same_tokens, fit_vocabulary
 
 if TYPE_CHECKING:
@@ -28,47 +30,59 @@ class CausalLMDrafter(Drafter):
         model: the drafting model; on the target's device or on another one.
         target: what it drafts for.
         tokenizer: compared with the target's, token by token.
+        growth: how its trees grow; None drafts chains.
     """
 
-    def __init__(self, model: Any, target: Target, tokenizer: Any = None) -> None:
+    def __init__(
+        self, model: Any, target: Target, tokenizer: Any = None, growth: Growth | None = None
+    ) -> None:
         check_model(model)
         check_same_tokens(target, tokenizer, int(model.config.get_text_config().vocab_size))
-        self.model = model.eval()
+        if growth is not None:
+            growth.check_vocabulary(target.vocab_size)
+        self.model, self.growth = model.eval(), growth
         self.max_context = max_context(model.config)
+        self.kind = growth.kind if growth else DraftKind()
+        self.max_nodes = growth.max_nodes if growth else 0
 
     @classmethod
     def from_config(cls, config: CausalLMConfig, target: Target) -> CausalLMDrafter:
         """Loads ``config.model`` from the hub or a folder."""
         model = load_model(config.model, config, config.revision, config.trust_remote_code)
         tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
-        return cls(prepare(model, config), target, tokenizer)
+        return cls(prepare(model, config), target, tokenizer, config.growth)
 
     def start(self, context: Context) -> ModelSession:
-        return ModelSession(self.model, self.max_context, context)
+        return ModelSession(self.model, self.max_context, context, self.growth)
 
     def session_bytes(self, rows: int, capacity: int) -> int:
-        return cache_bytes(self.model, rows, min(capacity, self.max_context or capacity))
+        positions = min(capacity, self.max_context or capacity)
+        return cache_bytes(self.model, rows, positions + self.max_nodes)
 
     def weight_bytes(self) -> int:
         return model_bytes(self.model)
 
 
-class ModelSession(StepSession):
+class ModelSession(TreeStepSession):
     """The drafting model's ragged cache.
 
     Kept entries are those of committed ids. A round leaves one id to take in (the newest), or two
-    when the whole draft stood: the last drafted token was proposed but never fed.
+    when the last accepted token was drafted but never fed: nodes of the last level are not, nor
+    are those that a budget leaves without children.
     """
 
-    def __init__(self, model: Any, limit: int | None, context: Context) -> None:
-        super().__init__(context)
+    def __init__(
+        self, model: Any, limit: int | None, context: Context, growth: Growth | None = None
+    ) -> None:
+        super().__init__(context, growth)
         self.model = model
         self.capacity = min(context.capacity, limit or context.capacity)
-        self.ragged = RaggedModel(model, context.rows, self.capacity)
+        slots = self.capacity + (growth.max_nodes if growth else 0)
+        self.ragged = RaggedModel(model, context.rows, slots)
         self.last_id = int(model.config.get_text_config().vocab_size) - 1
         prompts = [self._known(row[:-1][: self.capacity]) for row in context.tokens]
         self.ragged.prefill(prompts, PREFILL_CHUNK)
-        self._fed = [0] * context.rows  # drafted tokens in the cache, behind its length
+        self._fed: list[Tensor] = []  # nodes in the cache behind its length, one entry per level
 
     def limits(self, gammas: list[int]) -> list[int]:
         """A drafter whose context is full stops drafting; the round is then a plain one."""
@@ -78,27 +92,46 @@ class ModelSession(StepSession):
             for gamma, length in zip(gammas, lengths, strict=True)
         ]
 
-    def propose(self, gammas: list[int]) -> Any:
-        draft = super().propose(gammas)
-        self._fed = [max(0, length - 1) for length in draft.lengths]
-        return draft
-
-    def next_logits(self, drafted: list[Tensor]) -> Tensor:
-        if not drafted:
-            return self._catch_up()
-        tokens = drafted[-1].unsqueeze(1).to(self.model.device)
-        counts = self.drafting(len(drafted))
-        logits = self.ragged.forward(tokens, counts, ahead=len(drafted) - 1)
-        return self._out(logits[:, -1])
+    def next_logits_at(self, frontier: Frontier) -> Tensor:
+        if frontier.tokens.shape[1] == 0:
+            self._fed = []
+            return self._catch_up().unsqueeze(1)
+        nodes = frontier.at.clamp(min=0)
+        tokens = frontier.tokens.gather(1, nodes).to(self.model.device)
+        ahead = sum(level.shape[1] for level in self._fed)
+        self._fed.append(frontier.at)
+        branch = self._branch(frontier)
+        return self._out(self.ragged.forward(tokens, frontier.counts, ahead=ahead, branch=branch))
 
     def observe(self, outcome: Round) -> None:
-        kept = [min(row.accepted, fed) for row, fed in zip(outcome.rows, self._fed, strict=True)]
-        self.ragged.advance(kept)
-        self._fed = [0] * len(kept)
+        starts = [0]  # the first slot of each level
+        for level in self._fed:
+            starts.append(starts[-1] + level.shape[1])
+        kept = [
+            [start + place for start, place in zip(starts, places, strict=False)]
+            for places in (self.places_of(n, row.path) for n, row in enumerate(outcome.rows))
+        ]
+        self.ragged.keep(kept)
+        self._fed = []
+        super().observe(outcome)
 
     def select(self, rows: list[int]) -> None:
+        super().select(rows)
         self.ragged.select(rows)
-        self._fed = [self._fed[row] for row in rows]
+
+    def _branch(self, frontier: Frontier) -> Branch | None:
+        """What each fed token attends behind the length: the nodes on its path, and itself."""
+        widths = [level.shape[1] for level in self._fed]
+        if max(widths) == 1:
+            return None  # one after the other: a chain
+        slots = torch.cat(self._fed, 1)
+        index = slots.clamp(min=0).unsqueeze(1).expand(-1, widths[-1], -1)
+        visible = frontier.on_path.gather(2, index) & (slots >= 0).unsqueeze(1)
+        # Padding, too: a softmax over nothing would be NaN, and NaN times 0 is NaN.
+        visible[..., -widths[-1] :] |= torch.eye(widths[-1], dtype=torch.bool, device=slots.device)
+        depths = [depth for depth, width in enumerate(widths) for _ in range(width)]
+        device = self.model.device
+        return Branch(upload(depths, device).expand(self.context.rows, -1), visible.to(device))
 
     def _catch_up(self) -> Tensor:
         """Takes in the committed ids that are missing, and gives the logits behind the newest."""

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..framework.bases import StepSession
+from ..framework.hosttree import read_trees
 from ..framework.interfaces import Context, Drafter, Target
+from ..framework.tree_bases import Frontier, TreeStepSession
 from .ngram_table import Counts, NgramTable, RunningCounts
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Ngram(Drafter):
         self.table = NgramTable.load(config.path, target) if config.path else None
         if self.table is not None:
             self.table.check_order(config.order)
+        self.growth, self.kind = config.growth, config.kind
+        if self.growth is not None:
+            self.growth.check_vocabulary(target.vocab_size)
+            self.max_nodes = self.growth.max_nodes
 
     def start(self, context: Context) -> NgramSession:
         return NgramSession(self, context)
@@ -45,21 +50,34 @@ class Ngram(Drafter):
         return sum(array.nbytes for array in arrays)
 
 
-class NgramSession(StepSession):
+class NgramSession(TreeStepSession):
     """Fitted counts are shared; running counts belong to a row."""
 
     def __init__(self, drafter: Ngram, context: Context) -> None:
-        super().__init__(context)
+        super().__init__(context, drafter.growth)
         self.order, self.fitted = drafter.order, drafter.table
         self.running = [RunningCounts(drafter.order) for _ in range(context.rows)]
 
-    def next_logits(self, drafted: list[Tensor]) -> Tensor:
-        chains = torch.stack(drafted, 1).tolist() if drafted else [[]] * self.context.rows
-        laws = [self._law(row, chain) for row, chain in enumerate(chains)]
-        return torch.from_numpy(np.log(np.stack(laws))).to(self.context.device)
+    def next_logits_at(self, frontier: Frontier) -> Tensor:
+        shape = (*frontier.at.shape, self.context.vocab_size)
+        laws = np.full(shape, 1.0 / shape[-1])  # padding stays as it is
+        for row, chains in enumerate(self._chains(frontier)):
+            for place, chain in enumerate(chains):
+                laws[row, place] = self._law(row, chain)
+        return torch.from_numpy(np.log(laws)).to(self.context.device)
 
     def select(self, rows: list[int]) -> None:
+        super().select(rows)
         self.running = [self.running[row] for row in rows]
+
+    def _chains(self, frontier: Frontier) -> list[list[list[int]]]:
+        """The drafted tokens before each real place; the first level needs no read."""
+        if frontier.tokens.shape[1] == 0:
+            return [[[]] * count for count in frontier.counts]
+        return [
+            [[tree.tokens[node] for node in tree.path(place) or ()] for place in range(count)]
+            for tree, count in zip(read_trees(frontier), frontier.counts, strict=True)
+        ]
 
     def _law(self, row: int, chain: list[int]) -> NDArray[np.float64]:
         counts: Counts

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from ..framework.bases import empty_draft
 from ..framework.interfaces import Context, Draft, Drafter, DraftSession
+from ..framework.specs import DETERMINISTIC, DraftKind
 
 
 class NoDrafter(Drafter):
     """The baseline, whatever gamma says."""
+
+    kind = DraftKind(DETERMINISTIC)
 
     def start(self, context: Context) -> NoDrafterSession:
         return NoDrafterSession(context)

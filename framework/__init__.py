@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         GammaPolicy,
         PolicySession,
         Round,
+        Scored,
         Target,
         TargetSession,
+        Trial,
         Verdict,
         Verifier,
     )
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from .params import SamplingParams
     from .plugins import hookimpl
     from .requests import Answer, Request
-    from .specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
+    from .specs import DrafterSpec, DraftKind, PolicySpec, TargetSpec, VerifierSpec
+    from .tree import Branches, Tree
 
 _HOMES = {
     "api": ("load",),
@@ -40,22 +43,23 @@ _HOMES = {
     "bases": ("StepSession", "TokenSession"),
     "interfaces": (
         "Context", "Draft", "DraftSession", "Drafter", "GammaPolicy", "PolicySession", "Round",
-        "Target", "TargetSession", "Verdict", "Verifier",
+        "Scored", "Target", "TargetSession", "Trial", "Verdict", "Verifier",
     ),
     "law": ("DenseLaw", "DraftLaw", "PointMass"),
     "plugins": ("hookimpl",),
     "requests": ("Answer", "Request"),
     "params": ("SamplingParams",),
-    "specs": ("DrafterSpec", "PolicySpec", "TargetSpec", "VerifierSpec"),
+    "specs": ("DraftKind", "DrafterSpec", "PolicySpec", "TargetSpec", "VerifierSpec"),
+    "tree": ("Branches", "Tree"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Answer", "ConfigError", "Context", "Defaults", "DenseLaw", "Draft", "DraftLaw", "DraftSession",
-    "Drafter", "DrafterSpec", "Engine", "ForedraftError", "GammaPolicy", "InputError", "PluginFault",
-    "PointMass", "PolicySession", "PolicySpec", "Request", "Round", "SamplingParams", "StepSession",
-    "Target", "TargetSession", "TargetSpec", "TokenSession", "Verdict", "Verifier", "VerifierSpec",
-    "hookimpl", "load",
+    "Answer", "Branches", "ConfigError", "Context", "Defaults", "DenseLaw", "Draft", "DraftKind",
+    "DraftLaw", "DraftSession", "Drafter", "DrafterSpec", "Engine", "ForedraftError", "GammaPolicy",
+    "InputError", "PluginFault", "PointMass", "PolicySession", "PolicySpec", "Request", "Round",
+    "SamplingParams", "Scored", "StepSession", "Target", "TargetSession", "TargetSpec",
+    "TokenSession", "Tree", "Trial", "Verdict", "Verifier", "VerifierSpec", "hookimpl", "load",
 ]  # fmt: skip
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import as_dict, compose
 from .config.build import build
 from .decoding import Parts
 from .engine import Defaults, Engine
-from .errors import ConfigError
+from .errors import ConfigError, InputError
 from .interfaces import Target
+
+if TYPE_CHECKING:
+    from .constraints import Constraint
 
 
 def load(
@@ -59,6 +62,20 @@ def _given(model: Any, tokenizer: Any, target: Target | None, texts: list[str]) 
     return CausalLM(model, tokenizer)
 
 
+def _constraint(path: str, target: Target) -> Constraint:
+    """The grammar in a file, for the target's own tokens."""
+    from .config.schema import GRAMMARS
+    from .grammar import grammar_constraint
+
+    file = Path(path).expanduser()
+    try:
+        source = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"grammar={path} cannot be read: {error}.") from None
+    kind, ends = GRAMMARS[file.suffix], sorted(target.eos_ids)
+    return grammar_constraint(kind, source, target.tokenizer, ends, target.vocab_size)
+
+
 def engine_from(config: Any, target: Target | None = None, same_target: bool = False) -> Engine:
     """An engine from a composed config.
 
@@ -75,6 +92,11 @@ def engine_from(config: Any, target: Target | None = None, same_target: bool = F
         sampling=built.sampling,
         seed=run.seed,
         stop=tuple(run.stop),
+        stop_ids=tuple(run.stop_ids),
+        samples=run.samples,
+        logprobs=run.logprobs,
+        prompt_logprobs=run.prompt_logprobs,
+        constraint=_constraint(run.grammar, built.target) if run.grammar else None,
         chat=run.chat,
         batch_size=runtime.batch_size,
         memory_check=runtime.memory_check,

@@ -11,6 +11,7 @@ from torch import Tensor
 from .device import upload
 from .interfaces import Context, Draft, DraftSession
 from .law import DenseLaw, PointMass
+from .specs import DETERMINISTIC
 
 
 class TokenSession(DraftSession):
@@ -61,7 +62,7 @@ class StepSession(DraftSession):
         drafted: list[Tensor] = []
         laws: list[Tensor] = []
         for position in range(max(self.lengths)):
-            laws.append(self.context.law(self.next_logits(drafted)))
+            laws.append(self.context.law(self.next_logits(drafted), drafted))
             drafted.append(self.context.draw(laws[-1], position))
         if not drafted:
             return empty_draft(self.context)
@@ -80,4 +81,4 @@ def point_mass_draft(chains: Sequence[Sequence[int]], device: torch.device) -> D
     padded = [[*chain, *([0] * (width - len(chain)))] for chain in chains]
     packed = torch.tensor(padded, dtype=torch.int64).reshape(len(chains), width)
     tokens = upload(packed, device)
-    return Draft(tokens, lengths, PointMass(tokens))
+    return Draft(tokens, lengths, PointMass(tokens), drawn=DETERMINISTIC)

@@ -4,7 +4,9 @@ Rows of a batch accept different numbers of tokens, so the cache is one prealloc
 layer and one length per row. A forward writes at each row's own positions behind its length; the
 lengths move only in ``advance``. Rollback is therefore not an operation: what is not kept is
 overwritten by the next forward and never attended, because every query's mask ends at its own
-position. Buffers keep their addresses for the whole run.
+position. A tree's nodes lie behind the length in the order of their numbers, each masked to its
+own ancestors; its accepted path is moved together in ``keep``. Buffers keep their addresses for
+the whole run.
 
 Supported: transformers 5.17 to 5.24 (``past_key_values`` and its new name ``cache``).
 """
@@ -12,6 +14,7 @@ Supported: transformers 5.17 to 5.24 (``past_key_values`` and its new name ``cac
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -22,6 +25,20 @@ from .device import upload
 from .errors import ConfigError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Who follows whom among the tokens behind the length, for a forward that is not a chain.
+
+    Args:
+        depths: ``[rows, ahead + width]``, how many positions behind the length each slot is.
+        visible: ``[rows, width, ahead + width]`` bool: which of these slots each token of this
+            forward attends, itself included.
+    """
+
+    depths: Tensor
+    visible: Tensor
 
 
 class _Positions:
@@ -79,6 +96,13 @@ class _RaggedLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return self.capacity
 
+    def gather(self, rows: Tensor, sources: Tensor, destinations: Tensor) -> None:
+        """Copies slots within rows: ``rows [n, 1]``, ``sources`` and ``destinations [n, k]``."""
+        for buffer in (self.keys, self.values):
+            assert buffer is not None
+            index = [x.to(buffer.device) for x in (rows, sources, destinations)]
+            buffer[index[0], :, index[2]] = buffer[index[0], :, index[1]]
+
     def move(self, source: int, destination: int, length: int) -> None:
         """Copies one row over another, in place."""
         if self.is_initialized:
@@ -118,6 +142,7 @@ class RaggedModel:
         counts: list[int],
         *,
         ahead: int = 0,
+        branch: Branch | None = None,
         view: Any = None,
         logits: bool = True,
     ) -> Tensor:
@@ -126,6 +151,7 @@ class RaggedModel:
         Args:
             counts: how many of each row's tokens are real; the rest is padding.
             ahead: tokens already run, but not yet kept, behind each length.
+            branch: their shape and that of ``tokens``, if they are not a chain.
             view: a model that shares this one's layers (early exit); default: the model.
             logits: False skips the LM head and returns the hidden states (prefill).
 
@@ -134,12 +160,18 @@ class RaggedModel:
         """
         starts = [length + ahead for length in self.lengths]
         positions = self._place(starts, counts, tokens.shape[1], tokens.device)
+        if branch is None:
+            mask = self._masks.build(positions, self._plan.bucket)
+        else:
+            lengths = upload(self.lengths, tokens.device).unsqueeze(1)
+            positions = (lengths + branch.depths[:, ahead:]).clamp(max=self.capacity - 1)
+            mask = self._masks.build(positions, self._plan.bucket, lengths, branch)
         model = view or self.model
         model = model if logits else model.base_model
         out = model(
             input_ids=tokens,
             position_ids=self._masks.position_ids(positions),
-            attention_mask=self._masks.build(positions, self._plan.bucket),
+            attention_mask=mask,
             use_cache=True,
             **{self._masks.cache_name: self._cache},
         )
@@ -148,6 +180,25 @@ class RaggedModel:
     def advance(self, counts: list[int]) -> None:
         """Keeps ``counts[r]`` of the tokens that were just run in row r."""
         self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
+
+    @torch.inference_mode()
+    def keep(self, kept: list[list[int]]) -> None:
+        """Keeps the tokens at these offsets behind each length (ascending), moved together."""
+        moved = [row for row, slots in enumerate(kept) if slots != list(range(len(slots)))]
+        if moved:
+            width = max(len(kept[row]) for row in moved)
+            offsets = [kept[row] + list(range(len(kept[row]), width)) for row in moved]
+            starts = [self.lengths[row] for row in moved]
+            plan = upload(
+                [[row, start] for row, start in zip(moved, starts, strict=True)],
+                self._plan.index.device,
+            )
+            sources = plan[:, 1:] + upload(offsets, plan.device)
+            destinations = plan[:, 1:] + torch.arange(width, device=plan.device)
+            for layer in self._layers:
+                if layer.is_initialized:
+                    layer.gather(plan[:, :1], sources, destinations)
+        self.advance([len(slots) for slots in kept])
 
     def prefill(self, tokens: list[list[int]], chunk: int) -> None:
         """Takes in each row's ids in pieces of at most ``chunk`` tokens."""
@@ -201,17 +252,40 @@ class MaskBuilder:
         """Padding may lie beyond a learned position table; what it reads there is never used."""
         return positions.clamp(max=self.last_position)
 
-    def build(self, positions: Tensor, bucket: int) -> Any:
-        """One mask, or one per layer type where the model mixes them."""
-        masks = {kind: self._mask(positions, bucket, kind) for kind in sorted(set(self.kinds))}
-        return masks if len(masks) > 1 else next(iter(masks.values()))
+    def build(
+        self,
+        positions: Tensor,
+        bucket: int,
+        lengths: Tensor | None = None,
+        branch: Branch | None = None,
+    ) -> Any:
+        """One mask, or one per layer type where the model mixes them.
 
-    def _mask(self, positions: Tensor, bucket: int, kind: str) -> Tensor:
+        ``positions [rows, width]`` of the tokens; ``lengths [rows, 1]`` go with ``branch``.
+        """
         keys = torch.arange(bucket, device=positions.device).view(1, 1, 1, bucket)
         queries = positions[:, None, :, None]
-        allowed = keys <= queries
+        if branch is None or lengths is None:
+            places, allowed = keys, keys <= queries
+        else:
+            places, allowed = self._branched(keys, lengths, branch)
+        masks = {k: self._mask(places, queries, allowed, k) for k in sorted(set(self.kinds))}
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _branched(self, keys: Tensor, lengths: Tensor, branch: Branch) -> tuple[Tensor, Tensor]:
+        """The position that each slot stands for, and which slots each token attends."""
+        rows, width, slots = branch.visible.shape
+        offsets = keys - lengths.view(rows, 1, 1, 1)
+        behind = (offsets >= 0) & (offsets < slots)
+        at = offsets.clamp(0, slots - 1)
+        depths = branch.depths.view(rows, 1, 1, slots).gather(3, at)
+        places = torch.where(behind, lengths.view(rows, 1, 1, 1) + depths, keys)
+        seen = branch.visible.unsqueeze(1).gather(3, at.expand(rows, 1, width, -1))
+        return places, torch.where(behind, seen, offsets < 0)
+
+    def _mask(self, places: Tensor, queries: Tensor, allowed: Tensor, kind: str) -> Tensor:
         if kind == SLIDING:
-            allowed = allowed & (keys > queries - self.window)
+            allowed = allowed & (places > queries - self.window)
         if not self.additive:
             return allowed
         blocked = torch.finfo(self.dtype).min

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from .errors import ConfigError, near_match
 
@@ -22,10 +22,10 @@ def check_whole(key: str, value: object, low: int, high: int) -> None:
         )
 
 
-def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(key: str, value: str, choices: Collection[str]) -> None:
     """Refuses a word that is not one of the choices, naming the closest."""
     if value not in choices:
-        hint = near_match(str(value), choices)
+        hint = near_match(str(value), list(choices))
         raise ConfigError(
             f"{key}={value!r} is not possible; {hint}it must be one of {', '.join(choices)}."
         )

@@ -6,13 +6,14 @@ Plain autoregressive decoding is this loop with gamma 0. Each round reads from t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
 from .bases import empty_draft
 from .clock import Clock
+from .constraints import Progress
 from .device import upload
 from .guard import (
     BAD_TARGET,
@@ -31,14 +32,19 @@ from .interfaces import (
     GammaPolicy,
     Round,
     RowOutcome,
+    Scored,
     Target,
+    Trial,
     Verdict,
     Verifier,
 )
-from .noise import Noise, Stream, draw
+from .logprobs import PROCESSED, emitted_scores
+from .noise import Stream, draw
+from .opening import noise_for, progress_of, sampler_for, stopper_for
+from .readback import RowRead, path_of, read_back
 from .requests import Answer
-from .sampling import Sampler
-from .stopping import CANCELLED, Stopper
+from .stopping import CANCELLED
+from .tree import Branches
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,13 @@ class Batch:
     def __init__(self, parts: Parts, answers: list[Answer]) -> None:
         self.parts, self.answers = parts, list(answers)
         self.clock = Clock()
-        self.stoppers = [_stopper(parts.target, answer) for answer in answers]
-        self.context = self._open_target()
+        self.recorder: Callable[[Trial, list[RowRead]], None] | None = None  # see audit.py
+        progress = [progress_of(answer.request) for answer in answers]
+        self.stoppers = [
+            stopper_for(parts.target, answer.request, one)
+            for answer, one in zip(answers, progress, strict=True)
+        ]
+        self.context = self._open_target(progress)
         with blame(parts.named("drafter")), self.clock.phase("prefill"):
             self.drafter = parts.drafter.start(self.context)
         with blame(parts.named("policy")):
@@ -86,22 +97,16 @@ class Batch:
         self._release_cancelled()
         if not self.answers:
             return Round(self.context.round_index, [])
-        draft = self._propose()
-        with blame(self.parts.named("drafter")):
-            checked, flags = clamp_and_flag(draft, self.context.vocab_size)
-        target_probs = self._score(checked)
+        draft, flags = self._propose()
+        logits = self._score(draft)
         with self.clock.phase("sampling"):
-            verdict = self._verify(checked, target_probs)
-            host = self._read(checked, target_probs, verdict, flags)
-        raise_flags(
-            self.parts.named("drafter"),
-            self.parts.named("target"),
-            draft,
-            host.flags,
-            self.context.vocab_size,
-        )
-        outcome = self._commit(checked, host)
-        self._observe(outcome)
+            trial = self._trial(draft, logits)
+            verdict = self._verify(trial)
+            rows = self._read(trial, verdict, flags, logits)
+        if self.recorder is not None:
+            self.recorder(trial, rows)
+        outcome = self._commit(rows)
+        self._observe(replace(outcome, scored=Scored(draft, logits)))
         self._release(
             [row for row, answer in enumerate(self.answers) if answer.finish_reason is None]
         )
@@ -109,21 +114,23 @@ class Batch:
 
     # --- the stages, in order -----------------------------------------------------------------
 
-    def _open_target(self) -> Context:
-        requests = [answer.request for answer in self.answers]
+    def _open_target(self, progress: list[Progress | None]) -> Context:
+        requests, target = [answer.request for answer in self.answers], self.parts.target
         tokens = [list(request.prompt) for request in requests]
         rooms = [stopper.room() for stopper in self.stoppers]
         capacity = max(len(row) + room for row, room in zip(tokens, rooms, strict=True))
-        target = self.parts.target
         with blame(self.parts.named("target")), self.clock.phase("prefill"):
-            session = target.start(len(tokens), capacity)
+            # A tree's nodes need slots of their own until its path is moved together.
+            session = target.start(len(tokens), capacity + self.parts.drafter.max_nodes)
             session.prefill([row[:-1] for row in tokens])
-        sampler = Sampler([request.sampling for request in requests], target.device)
-        seeds, indices = [request.seed or 0 for request in requests], [r.index for r in requests]
-        return Context(tokens, capacity, session, sampler, Noise(seeds, indices, target.device))
+        sampler = sampler_for(requests, target, progress)
+        noise = noise_for(requests, target.device)
+        shared = self.parts.verifier.shared_noise
+        return Context(tokens, capacity, session, sampler, noise, shared)
 
-    def _propose(self) -> Draft:
-        """Asks the policy, caps by what can still be emitted, asks the drafter."""
+    def _propose(self) -> tuple[Draft, torch.Tensor]:
+        """Asks the policy, caps by what can still be emitted, asks the drafter. Returns the draft,
+        made safe to index by, and flags of what was wrong with it."""
         part, rows = self.parts.named("policy"), self.context.rows
         with blame(part), self.clock.phase("draft"):
             wanted = check_gammas(part, self.policy.gammas(), rows)
@@ -131,68 +138,108 @@ class Batch:
         gammas = [
             min(g, stopper.room() - 1) for g, stopper in zip(wanted, self.stoppers, strict=True)
         ]
-        if not any(gammas):
-            return empty_draft(self.context)
         part = self.parts.named("drafter")
         with blame(part), self.clock.phase("draft"):
-            return check_draft(part, self.drafter.propose(list(gammas)), gammas, self.context)
+            draft = self._draft(part, gammas)
+            self._drafted = draft
+            return clamp_and_flag(draft, self.context.vocab_size, gammas)
+
+    def _draft(self, part: str, gammas: list[int]) -> Draft:
+        if not any(gammas):
+            return empty_draft(self.context)
+        draft = self.drafter.propose(list(gammas))
+        drafter, verifier = self.parts.drafter, self.parts.verifier
+        return check_draft(part, draft, gammas, self.context, drafter, verifier)
 
     def _score(self, draft: Draft) -> torch.Tensor:
         """One target forward over the newest token and the draft: ``[batch, width + 1, vocab]``."""
         newest = upload([[row[-1]] for row in self.context.tokens], self.context.device)
         counts = [length + 1 for length in draft.lengths]
+        tokens = torch.cat([newest, draft.tokens], 1)
         with blame(self.parts.named("target")), self.clock.phase("verify"):
-            logits = self.context.target.forward(torch.cat([newest, draft.tokens], 1), counts)
-        with self.clock.phase("sampling"):
-            return self.context.sampler.law(logits)
+            return self.context.target.forward(tokens, counts, draft.tree)
 
-    def _verify(self, draft: Draft, target_probs: torch.Tensor) -> Verdict:
-        noise = self.context.noise.uniform(Stream.ACCEPT, self.context.round_index, 0, draft.width)
+    def _trial(self, draft: Draft, logits: torch.Tensor) -> Trial:
+        """The target's laws at every node, as plain decoding would have had them there."""
+        context, sampler = self.context, self.context.sampler
+        branches = None
+        if sampler.reads_prefix:
+            at = torch.arange(-1, draft.width, device=context.device)
+            branches = Branches(draft.tokens, draft.shape, at.expand(context.rows, -1))
+        controlled = sampler.controlled(logits, context.tokens, branches)
+        return Trial(
+            draft=draft,
+            target_probs=sampler.law(controlled),
+            uniforms=context.noise.uniform(Stream.ACCEPT, context.round_index, 0, draft.width),
+            logits=controlled,
+            greedy=sampler.greedy,
+            gumbel=lambda: context.gumbel(torch.nn.functional.pad(draft.shape.depths + 1, (1, 0))),
+        )
+
+    def _verify(self, trial: Trial) -> Verdict:
         part = self.parts.named("verifier")
         with blame(part):
-            verdict = self.parts.verifier.verify(draft, target_probs, noise)
-            return check_verdict(part, verdict, draft, self.context)
+            verdict = self.parts.verifier.verify(trial)
+            return check_verdict(part, verdict, trial.draft, self.context)
 
     def _read(
-        self, draft: Draft, target_probs: torch.Tensor, verdict: Verdict, flags: torch.Tensor
-    ) -> _HostRead:
+        self, trial: Trial, verdict: Verdict, flags: torch.Tensor, logits: torch.Tensor
+    ) -> list[RowRead]:
         """Draws the next token and brings all that the host needs across in one transfer."""
         uniform = self.context.noise.uniform(Stream.NEXT, self.context.round_index, 0, 1)[:, 0]
-        following = draw(verdict.next_law, uniform)
+        following = verdict.token
+        if following is None:
+            following = draw(verdict.next_law, uniform)
         no_law = ~(verdict.next_law.sum(-1) > 0.5)  # also true for NaN
         flags = flags + no_law.double() * BAD_TARGET
+        scores = self._scores(trial, verdict, following, logits)
         with blame(self.parts.named("drafter")):
-            overlap = draft.law.overlap(target_probs[:, : draft.width]).double()
-        columns = [verdict.accepted, flags, following]
-        packed = torch.cat(
-            [torch.stack([c.double() for c in columns], 1), draft.tokens.double(), overlap], 1
+            rows = read_back(trial, verdict, following, flags, scores)
+        drafter, target = self.parts.named("drafter"), self.parts.named("target")
+        raise_flags(
+            drafter, target, self._drafted, [r.flags for r in rows], self.context.vocab_size
         )
-        return _HostRead(packed.tolist(), draft.width)
+        check_accepted(self.parts.named("verifier"), rows, self.context.vocab_size)
+        return rows
 
-    def _commit(self, draft: Draft, host: _HostRead) -> Round:
+    def _scores(
+        self, trial: Trial, verdict: Verdict, following: torch.Tensor, logits: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Log-probabilities and ranks, if a live request wants them."""
+        wanted = [answer.request.logprobs for answer in self.answers]
+        if not any(wanted):
+            return None
+        processed = upload([kind == PROCESSED for kind in wanted], self.context.device)
+        path = path_of(trial.draft, verdict)
+        return emitted_scores(
+            logits, trial.target_probs, processed, path, verdict.accepted, trial.draft.tokens,
+            following,
+        )  # fmt: skip
+
+    def _commit(self, rows: list[RowRead]) -> Round:
         """Appends each row's tokens up to its stop and moves the lengths."""
-        check_accepted(self.parts.named("verifier"), host.accepted, draft.lengths)
         with blame(self.parts.named("target")):
-            self.context.target.advance([accepted + 1 for accepted in host.accepted])
-        rows = [self._commit_row(row, draft.lengths[row], host) for row in range(len(self.answers))]
-        return Round(self.context.round_index, rows, self._spend(rows))
+            self.context.target.advance([[0, *(node + 1 for node in row.path)] for row in rows])
+        outcomes = [self._commit_row(row, read) for row, read in enumerate(rows)]
+        return Round(self.context.round_index, outcomes, self._spend(outcomes))
 
-    def _commit_row(self, row: int, drafted: int, host: _HostRead) -> RowOutcome:
-        answer, accepted = self.answers[row], host.accepted[row]
-        chain = host.tokens[row]
-        kept, reason = self.stoppers[row].feed([*chain[:accepted], host.following[row]])
+    def _commit_row(self, row: int, read: RowRead) -> RowOutcome:
+        answer = self.answers[row]
+        chain = [read.drafted[node] for node in read.path]
+        kept, reason = self.stoppers[row].feed([*chain, read.following])
         self.context.tokens[row].extend(kept)
-        answer.token_ids.extend(kept)
-        answer.finish_reason = reason
+        answer.take(kept, read.logprobs, read.ranks, reason)
         # A stop inside the accepted run: later positions were never reached by this answer.
-        reached = min(len(kept), accepted + 1, drafted)
+        whole = len(kept) > read.accepted
         return RowOutcome(
             request=answer.request.index,
-            drafted=chain[:drafted],
-            accepted=min(accepted, len(kept)),
+            drafted=read.drafted,
+            accepted=min(read.accepted, len(kept)),
             emitted=kept,
-            overlaps=host.overlaps[row][:reached],
+            overlaps=read.overlaps[: len(kept)],
             finish=reason,
+            path=read.path[: len(kept)],
+            rejected=read.rejected() if whole else [],
         )
 
     def _observe(self, outcome: Round) -> None:
@@ -234,20 +281,3 @@ class Batch:
             else:
                 answer.metrics.count(rows[row], seconds)
         return seconds
-
-
-class _HostRead:
-    """The round's one read, taken apart."""
-
-    def __init__(self, packed: list[list[float]], width: int) -> None:
-        self.accepted = [int(row[0]) for row in packed]
-        self.flags = [int(row[1]) for row in packed]
-        self.following = [int(row[2]) for row in packed]
-        self.tokens = [[int(token) for token in row[3 : 3 + width]] for row in packed]
-        self.overlaps = [row[3 + width :] for row in packed]
-
-
-def _stopper(target: Target, answer: Answer) -> Stopper:
-    request, limit = answer.request, target.max_context
-    room = None if limit is None else limit - len(request.prompt)
-    return Stopper(target.eos_ids, request.stop, target.tokenizer, request.max_new_tokens, room)

@@ -6,13 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .checks import check_whole
+from .constraints import Constraint
 from .decoding import Parts, decode
-from .errors import ConfigError, InputError
+from .errors import InputError
 from .interfaces import Round
+from .logprobs import prompt_scores
 from .memory import check_fits
+from .pairing import check_pair, check_target, known_rules
 from .params import SamplingParams
+from .processor_checks import prepare
 from .requests import Answer, Request
 from .text import Prompt, TextStream, encode, reader_text
+
+KINDS = ("target", "drafter", "verifier")
+REQUESTED = (
+    "max_new_tokens", "sampling", "seed", "stop", "stop_ids", "logprobs", "prompt_logprobs",
+    "constraint",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,11 @@ class Defaults:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int | None = 0
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    logprobs: str | None = None
+    prompt_logprobs: bool = False
+    constraint: Constraint | None = None
+    samples: int = 1
     chat: bool = True
     batch_size: int = 1
     memory_check: bool = True
@@ -39,6 +55,7 @@ class Engine:
     ) -> None:
         self.parts, self.config = parts, config or {}
         self.defaults = defaults or Defaults()
+        self._check_pair(0.0 if self.parts.verifier.greedy_only else 1.0)
 
     @property
     def tokenizer(self) -> Any:
@@ -48,23 +65,37 @@ class Engine:
     def request(self, prompt: Prompt, index: int = 0, **options: Any) -> Request:
         """A request from text, chat messages or ids; ``options`` are fields of ``Request``."""
         chat = options.pop("chat", self.defaults.chat)
-        fields = ("max_new_tokens", "sampling", "seed", "stop")
-        values = {name: getattr(self.defaults, name) for name in fields} | options
-        values["stop"] = (
-            (values["stop"],) if isinstance(values["stop"], str) else tuple(values["stop"])
-        )
-        request = Request(encode(prompt, self.tokenizer, chat), index=index, **values)
+        values = {name: getattr(self.defaults, name) for name in REQUESTED} | options
+        stop = values["stop"]
+        values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+        values["stop_ids"] = tuple(values["stop_ids"])
+        ids = encode(prompt, self.tokenizer, chat)
+        if values.get("processors"):
+            target = self.parts.target
+            values["processors"] = prepare(
+                values["processors"], target.vocab_size, ids, target.device
+            )
+        request = Request(ids, index=index, **values)
         self._check(request)
         return request
 
     def generate(self, prompt: Prompt, **options: Any) -> Answer:
         """Answers one prompt."""
-        return self.generate_many([prompt], **options)[0]
+        return self.generate_many([prompt], samples=1, **options)[0]
 
-    def generate_many(self, prompts: Sequence[Prompt], **options: Any) -> list[Answer]:
-        """Answers prompts in batches of ``batch_size``; ``options`` apply to all."""
+    def generate_many(
+        self, prompts: Sequence[Prompt], samples: int | None = None, **options: Any
+    ) -> list[Answer]:
+        """Answers prompts in batches of ``batch_size``; ``options`` apply to all.
+
+        ``samples`` answers per prompt, one after the other in the list, with noise of their own.
+        """
+        samples = self.defaults.samples if samples is None else samples
+        check_whole("samples", samples, 1, 4096)
         answers = [
-            Answer(self.request(prompt, index, **options)) for index, prompt in enumerate(prompts)
+            Answer(self.request(prompt, index, sample=sample, **options))
+            for index, prompt in enumerate(prompts)
+            for sample in range(samples)
         ]
         for begin in range(0, len(answers), self.defaults.batch_size):
             for _ in self.run(answers[begin : begin + self.defaults.batch_size]):
@@ -86,7 +117,12 @@ class Engine:
         """Runs answers as one batch and yields every round; the answers fill as it goes."""
         if self.defaults.memory_check:
             longest = max(len(a.request.prompt) + self._limit(a.request) for a in answers)
+            longest += self.parts.drafter.max_nodes
             check_fits(self.parts.target, self.parts.drafter, len(answers), longest)
+        for answer in answers:
+            if answer.request.prompt_logprobs:
+                scores = prompt_scores(self.parts.target, answer.request.prompt)
+                answer.prompt_logprobs, answer.prompt_ranks = scores
         waiting = list(answers)
         for outcome in decode(self.parts, list(answers)):
             for answer in waiting:
@@ -121,8 +157,12 @@ class Engine:
             raise InputError(
                 f"prompt {request.index} holds id {wrong}; ids go from 0 to {vocab - 1}."
             )
-        if self.parts.verifier.greedy_only and not request.sampling.greedy:
-            raise ConfigError(
-                f"{self.parts.named('verifier')} works only with temperature 0, and request "
-                f"{request.index} has {request.sampling.temperature}; use verifier=token."
-            )
+        self._check_pair(request.sampling.temperature)
+
+    def _check_pair(self, temperature: float) -> None:
+        """Objects are paired by the rule that a config is: whatever built them."""
+        parts, kind = self.parts, self.parts.drafter.kind
+        names = {k: parts.names.get(k, type(getattr(parts, k)).__name__) for k in KINDS}
+        verifier, drafter = names["verifier"], names["drafter"]
+        check_pair(parts.verifier, verifier, drafter, kind, temperature, known_rules())
+        check_target(parts.target.trees, names["target"], drafter, kind)

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 
 import torch
 
+from .device import upload
 from .errors import ForedraftError, PluginFault
-from .interfaces import Context, Draft, Verdict
+from .interfaces import Context, Draft, Drafter, Verdict, Verifier
 from .law import DenseLaw, DraftLaw, PointMass
+from .readback import RowRead
+from .tree import Tree
 
-BAD_ID, BAD_LAW, BAD_TARGET = 1, 2, 4
+BAD_ID, BAD_LAW, BAD_TARGET, BAD_TREE = 1, 2, 4, 8
 
 
 @contextmanager
@@ -35,24 +38,32 @@ def check_gammas(part: str, gammas: object, rows: int) -> list[int]:
     return gammas  # type: ignore[return-value]
 
 
-def check_draft(part: str, draft: object, gammas: list[int], context: Context) -> Draft:
-    """Checks what the host can see: type, shape, dtype, device, lengths. Values ride the one read."""
+def check_draft(
+    part: str, draft: object, gammas: list[int], context: Context, drafter: Drafter, rule: Verifier
+) -> Draft:
+    """Checks what the host can see: type, shape, dtype, device, lengths, and that the rule can
+    judge it. Values ride the one read."""
     if not isinstance(draft, Draft):
         raise PluginFault(f"{part} returned {type(draft).__name__}; propose must return a Draft.")
     wrong = (
-        _wrong_lengths(draft, gammas) or _wrong_tensor(draft, context) or _wrong_law(draft, context)
+        _wrong_lengths(draft, gammas, drafter.max_nodes)
+        or _wrong_tensor(draft, context)
+        or _wrong_law(draft, context)
     )
+    if not wrong and draft.width and not rule.judges(draft.kind):
+        wrong = f"{draft.kind}, which {type(rule).__name__} does not judge rightly"
     if wrong:
         raise PluginFault(f"{part} returned {wrong}.")
     return draft
 
 
-def _wrong_lengths(draft: Draft, gammas: list[int]) -> str:
+def _wrong_lengths(draft: Draft, gammas: list[int], max_nodes: int) -> str:
     if len(draft.lengths) != len(gammas):
         return f"{len(draft.lengths)} draft lengths for {len(gammas)} rows"
     for row, (length, gamma) in enumerate(zip(draft.lengths, gammas, strict=True)):
-        if type(length) is not int or not 0 <= length <= gamma:
-            return f"{length!r} drafted tokens in row {row}, where 0 to {gamma} were asked for"
+        most = gamma if draft.tree is None or gamma == 0 else max_nodes
+        if type(length) is not int or not 0 <= length <= most:
+            return f"{length!r} drafted tokens in row {row}, where 0 to {most} were asked for"
     return ""
 
 
@@ -64,13 +75,20 @@ def _wrong_tensor(draft: Draft, context: Context) -> str:
         return f"tokens of dtype {draft.tokens.dtype}; int64 is due"
     if draft.tokens.device != context.device:
         return f"tokens on {draft.tokens.device}; {context.device} is due"
+    parents = draft.tokens if draft.tree is None else draft.tree.parents
+    if tuple(parents.shape) != expected or parents.dtype != torch.int64:
+        return f"parents {parents.dtype} of shape {tuple(parents.shape)}; int64 {expected} is due"
     return ""
 
 
 def _wrong_law(draft: Draft, context: Context) -> str:
     expected: tuple[int, ...] = tuple(draft.tokens.shape)
     if isinstance(draft.law, DenseLaw):
-        expected, shape = (*expected, context.vocab_size), tuple(draft.law.probs.shape)
+        shape = tuple(draft.law.probs.shape)
+        laws = expected[1] if draft.law.index is None else shape[1]
+        expected = (expected[0], laws, context.vocab_size)
+        if draft.law.index is not None and draft.law.index.shape != draft.tokens.shape:
+            return f"a law index of shape {tuple(draft.law.index.shape)}; one per node is due"
     elif isinstance(draft.law, PointMass):
         shape = tuple(draft.law.tokens.shape)
     elif isinstance(draft.law, DraftLaw):
@@ -94,6 +112,10 @@ def check_verdict(part: str, verdict: object, draft: Draft, context: Context) ->
         "next_law": (verdict.next_law, (context.rows, context.vocab_size)),
         "accept_probs": (verdict.accept_probs, (context.rows, draft.width)),
     }
+    if verdict.path is not None:
+        shapes["path"] = (verdict.path, (context.rows, draft.depth))
+    elif draft.tree is not None:
+        raise PluginFault(f"{part} gave no path through a tree.")
     for name, (tensor, expected) in shapes.items():
         if tuple(tensor.shape) != expected:
             raise PluginFault(
@@ -102,27 +124,55 @@ def check_verdict(part: str, verdict: object, draft: Draft, context: Context) ->
     return verdict
 
 
-def check_accepted(part: str, accepted: list[int], lengths: list[int]) -> None:
-    """No rule may accept more than was drafted."""
-    for row, (count, length) in enumerate(zip(accepted, lengths, strict=True)):
-        if not 0 <= count <= length:
-            raise PluginFault(f"{part} accepted {count} of {length} drafted tokens in row {row}.")
+def check_accepted(part: str, rows: list[RowRead], following: int) -> None:
+    """No rule may accept more than was drafted, or anything but a path from the root, or emit
+    an id of its own making that is none."""
+    for row, read in enumerate(rows):
+        if not 0 <= read.accepted <= len(read.drafted):
+            raise PluginFault(
+                f"{part} accepted {read.accepted} of {len(read.drafted)} drafted tokens in row {row}."
+            )
+        inside = all(0 <= node < len(read.drafted) for node in read.path)
+        if (
+            not inside
+            or [read.parents[node] for node in read.path] != [-1, *read.path][: read.accepted]
+        ):
+            raise PluginFault(f"{part} accepted nodes {read.path} in row {row}, which are no path.")
+        if not 0 <= read.following < following:
+            raise PluginFault(f"{part} gave id {read.following} in row {row} as the next token.")
 
 
-def clamp_and_flag(draft: Draft, vocab_size: int) -> tuple[Draft, torch.Tensor]:
+def clamp_and_flag(draft: Draft, vocab_size: int, gammas: list[int]) -> tuple[Draft, torch.Tensor]:
     """Keeps wrong values from reaching an index, and says on the device which rows had some.
 
     Returns the draft with ids clamped into the vocabulary and flags ``[batch]`` (float64), which
     ride the round's one device-to-host read.
     """
+    tree, bad_tree = _sound_tree(draft, gammas)
     real = draft.mask
     safe = draft.tokens.clamp(0, vocab_size - 1)
     bad_id = ((safe != draft.tokens) & real).any(1)
     # A point mass on a wrong id is reported as the wrong id that it is, not as a wrong law.
     bad_law = (~draft.law.valid(safe) & (safe == draft.tokens) & real).any(1)
-    flags = bad_id.double() * BAD_ID + bad_law.double() * BAD_LAW
+    flags = bad_id.double() * BAD_ID + bad_law.double() * BAD_LAW + bad_tree.double() * BAD_TREE
     law = PointMass(safe) if isinstance(draft.law, PointMass) else draft.law  # it indexes by them
-    return Draft(safe.where(real, 0), draft.lengths, law), flags
+    return Draft(safe.where(real, 0), draft.lengths, law, tree, draft.drawn), flags
+
+
+def _sound_tree(draft: Draft, gammas: list[int]) -> tuple[Tree | None, torch.Tensor]:
+    """The tree with every parent before its child, and the rows where it or its bounds were wrong."""
+    real = draft.mask
+    if draft.tree is None:
+        return None, torch.zeros(real.shape[0], dtype=torch.bool, device=real.device)
+    nodes = torch.arange(draft.width, device=real.device)
+    parents = draft.tree.parents
+    sound = (parents >= -1) & (parents < nodes)
+    clean = Tree(parents.where(sound & real, -1), draft.tree.depth, draft.tree.children)
+    limits = upload(gammas, real.device).clamp(max=clean.depth).unsqueeze(1)
+    families = torch.zeros(real.shape[0], draft.width + 1, device=real.device)
+    families.scatter_add_(1, clean.contexts, real.float())
+    wrong = (~sound | (clean.depths >= limits)) & real
+    return clean, wrong.any(1) | (families > clean.children).any(1)
 
 
 def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab_size: int) -> None:
@@ -133,6 +183,11 @@ def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab
             wrong = next(token for token in ids if not 0 <= token < vocab_size)
             raise PluginFault(
                 f"{drafter} drafted id {wrong} in row {row}; ids go from 0 to {vocab_size - 1}."
+            )
+        if flag & BAD_TREE:
+            raise PluginFault(
+                f"{drafter} drafted a tree in row {row} whose parents do not come before their "
+                "children, or that is deeper than gamma or wider than it says."
             )
         if flag & BAD_LAW:
             raise PluginFault(

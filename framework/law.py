@@ -1,10 +1,12 @@
 """Draft laws: the distribution that each drafted token was drawn from.
 
-A law answers the three questions a verification rule asks (probability of a token, overlap with
-the target's law, residual) and nothing else, so that a point mass never has to be written out
-over the vocabulary.
+A law answers the questions a verification rule asks (probability of a token, residual, overlap)
+and nothing else, so that a point mass never has to be written out over the vocabulary.
 
-Shapes: ``batch`` rows, ``width`` drafted positions, ``vocab`` target ids.
+Shapes: ``batch`` rows, ``width`` drafted nodes, ``places`` nodes that are asked about (all of
+them, in order, where ``nodes`` is None), ``vocab`` target ids. Children of one node were drawn
+from one law: asking at any of them gives the same answer, except for point masses, which are
+each their own.
 """
 
 from __future__ import annotations
@@ -16,50 +18,69 @@ from torch import Tensor
 
 
 class DraftLaw(ABC):
-    """The law of a chain of drafted tokens."""
+    """The laws of a draft's nodes."""
 
     @abstractmethod
     def prob(self, tokens: Tensor) -> Tensor:
         """Probability of each drafted token. ``tokens [batch, width]`` -> ``[batch, width]``."""
 
     @abstractmethod
-    def overlap(self, target_probs: Tensor) -> Tensor:
-        """``sum(min(target, draft))`` per position, the acceptance rate beta (Leviathan et al. 2023,
-        Theorem 3.5). ``target_probs [batch, width, vocab]`` -> ``[batch, width]``."""
+    def residual(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
+        """``max(0, target - draft)``, not normalised.
 
-    @abstractmethod
-    def residual(self, target_row: Tensor, position: Tensor) -> Tensor:
-        """``max(0, target - draft)``, not normalised, at one position of each row.
-
-        ``target_row [batch, vocab]`` is the target's law there; ``position [batch]`` is the index
-        of the rejected token. Returns ``[batch, vocab]``.
+        ``target_rows [batch, places, vocab]``: what to take the draft's law from; ``nodes
+        [batch, places]``. Returns ``[batch, places, vocab]``.
         """
 
     @abstractmethod
     def valid(self, tokens: Tensor) -> Tensor:
         """True where the law is a law and could have drawn the token. ``-> [batch, width]``."""
 
+    @abstractmethod
+    def rows(self, nodes: Tensor | None = None) -> Tensor:
+        """The laws written out: ``[batch, places, vocab]``."""
+
+    def overlap(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
+        """``sum(min(target, draft))``, the acceptance rate beta (Leviathan et al. 2023,
+        Theorem 3.5). ``target_rows [batch, places, vocab]`` -> ``[batch, places]``."""
+        return torch.minimum(target_rows, self.rows(nodes)).sum(-1)
+
 
 class DenseLaw(DraftLaw):
-    """A law written out over the whole vocabulary: ``probs [batch, width, vocab]``."""
+    """Laws written out over the whole vocabulary.
 
-    def __init__(self, probs: Tensor) -> None:
-        self.probs = probs
+    Args:
+        probs: ``[batch, laws, vocab]``.
+        index: ``[batch, width]``, which of the laws each node was drawn from; None: one each.
+    """
+
+    def __init__(self, probs: Tensor, index: Tensor | None = None) -> None:
+        self.probs, self.index = probs, index
 
     def prob(self, tokens: Tensor) -> Tensor:
-        return self.probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        if self.index is None:
+            return self.probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        vocab = self.probs.shape[-1]  # one flat gather: laws are not copied per node
+        return self.probs.flatten(1).gather(1, self.index * vocab + tokens)
 
-    def overlap(self, target_probs: Tensor) -> Tensor:
-        return torch.minimum(target_probs, self.probs).sum(-1)
-
-    def residual(self, target_row: Tensor, position: Tensor) -> Tensor:
-        index = position.view(-1, 1, 1).expand(-1, 1, self.probs.shape[-1])
-        return (target_row - self.probs.gather(1, index).squeeze(1)).clamp_(min=0)
+    def residual(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
+        return (target_rows - self.rows(nodes)).clamp_(min=0)
 
     def valid(self, tokens: Tensor) -> Tensor:
         # Written so that NaN compares false: a sum or a probability that is NaN is not a law.
         is_law = ((self.probs.sum(-1) - 1).abs() < 1e-3) & (self.probs >= 0).all(-1)
+        if self.index is not None:
+            is_law = is_law.gather(1, self.index)
         return is_law & (self.prob(tokens) > 0)
+
+    def rows(self, nodes: Tensor | None = None) -> Tensor:
+        if nodes is None and self.index is None:
+            return self.probs
+        laws = self.index if nodes is None else nodes
+        if self.index is not None and nodes is not None:
+            laws = self.index.gather(1, nodes)
+        assert laws is not None
+        return self.probs.gather(1, laws.unsqueeze(-1).expand(-1, -1, self.probs.shape[-1]))
 
 
 class PointMass(DraftLaw):
@@ -71,11 +92,20 @@ class PointMass(DraftLaw):
     def prob(self, tokens: Tensor) -> Tensor:
         return (tokens == self.tokens).double()
 
-    def overlap(self, target_probs: Tensor) -> Tensor:
-        return target_probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
-
-    def residual(self, target_row: Tensor, position: Tensor) -> Tensor:
-        return target_row.scatter(-1, self.tokens.gather(1, position.unsqueeze(1)), 0.0)
+    def residual(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
+        at = self._at(nodes)
+        left = (target_rows.gather(-1, at) - 1).clamp_(min=0)  # above 0 only for scaled targets
+        return target_rows.scatter(-1, at, left)
 
     def valid(self, tokens: Tensor) -> Tensor:
         return tokens == self.tokens
+
+    def rows(self, nodes: Tensor | None = None) -> Tensor:
+        raise NotImplementedError("a point mass has no vocabulary to be written out over")
+
+    def overlap(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
+        return target_rows.gather(-1, self._at(nodes)).squeeze(-1)
+
+    def _at(self, nodes: Tensor | None) -> Tensor:
+        tokens = self.tokens if nodes is None else self.tokens.gather(1, nodes)
+        return tokens.unsqueeze(-1)

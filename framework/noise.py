@@ -24,6 +24,7 @@ class Stream(IntEnum):
     DRAFT = 1
     ACCEPT = 2
     NEXT = 3
+    SHARED = 4
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
@@ -48,12 +49,23 @@ class Noise:
         seeds: one seed per row, any Python int.
         indices: one index per row (the prompt's place in its run), so that two prompts with the
             same seed do not share noise.
+        samples: one number per row, which of its prompt's samples it is; None: the first.
     """
 
-    def __init__(self, seeds: list[int], indices: list[int], device: torch.device | str) -> None:
+    def __init__(
+        self,
+        seeds: list[int],
+        indices: list[int],
+        device: torch.device | str,
+        samples: list[int] | None = None,
+    ) -> None:
         seed = torch.tensor([_signed(s) for s in seeds], dtype=torch.int64, device=device)
         index = torch.tensor([_signed(i) for i in indices], dtype=torch.int64, device=device)
         self.keys = _absorb(_absorb(seed, 0), index)
+        if samples and any(samples):
+            sample = torch.tensor(samples, dtype=torch.int64, device=device)
+            # The first sample's noise is that of a request for a single one.
+            self.keys = torch.where(sample > 0, _absorb(self.keys, sample), self.keys)
 
     def uniform(self, stream: Stream, round_index: int, start: int, count: int) -> Tensor:
         """Uniforms in [0, 1) for positions ``start .. start+count-1``: float64 ``[batch, count]``."""
@@ -61,6 +73,16 @@ class Noise:
         key = _absorb(_absorb(self.keys, int(stream)), round_index)
         bits = _absorb(key.unsqueeze(1), positions.unsqueeze(0))
         return _shift_right(bits, 11).double() * 2.0**-53
+
+    def gumbel(self, positions: Tensor, vocab: int) -> Tensor:
+        """Standard Gumbel noise keyed by request and absolute position, whatever the round:
+        ``positions [batch, places]`` -> float64 ``[batch, places, vocab]``."""
+        key = _absorb(self.keys, int(Stream.SHARED)).unsqueeze(1)
+        key = _absorb(key, positions).unsqueeze(-1)
+        bits = _absorb(key, torch.arange(vocab, dtype=torch.int64, device=key.device))
+        # Half a step away from 0 and from 1, so that both logarithms are finite.
+        uniform = (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
+        return -(-uniform.log()).log()
 
     def select(self, rows: list[int]) -> None:
         """Keeps the given rows, in that order."""
@@ -73,15 +95,14 @@ def _signed(value: int) -> int:
 
 
 def draw(probs: Tensor, uniform: Tensor) -> Tensor:
-    """Draws one token per row by inversion of the cumulative law.
+    """Draws one token per law by inversion of the cumulative law.
 
-    ``probs [batch, vocab]`` need not be normalised; ``uniform [batch]`` lies in [0, 1). A token
-    of probability zero is never drawn. Returns ``[batch]`` int64. One uniform per token keeps
-    draws reproducible and enumerable.
+    ``probs [..., vocab]`` need not be normalised; ``uniform [...]`` lies in [0, 1). A token of
+    probability zero is never drawn. Returns ``[...]`` int64. One uniform per token keeps draws
+    reproducible and enumerable.
     """
     cumulative = probs.double().cumsum(-1)
-    total = cumulative[:, -1:]
-    point = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, -total))
-    return (
-        torch.searchsorted(cumulative, point, right=True).squeeze(1).clamp_(max=probs.shape[-1] - 1)
-    )
+    total = cumulative[..., -1:]
+    point = torch.minimum(uniform.unsqueeze(-1) * total, torch.nextafter(total, -total))
+    found = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
+    return found.clamp_(max=probs.shape[-1] - 1)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from .checks import check_choice
 from .errors import ConfigError, InputError
 from .metrics import Metrics
 from .params import SamplingParams
+
+if TYPE_CHECKING:
+    from .constraints import Constraint
+
+LOGPROBS = ("raw", "processed")
 
 
 @dataclass
@@ -21,6 +28,12 @@ class Request:
         seed: of this request's noise; None draws one (it is kept in ``seed``).
         index: the prompt's place in its run; part of the noise key.
         stop: strings that end the answer.
+        stop_ids: ids that end it, besides the target's own.
+        sample: which of the prompt's samples this is; part of the noise key.
+        logprobs: ``raw`` or ``processed`` (see ``logprobs.py``); None: none.
+        prompt_logprobs: whether the prompt's tokens are scored too.
+        processors: transformers' ``LogitsProcessor`` objects, in order (see ``processors.py``).
+        constraint: what the answer has to obey, a grammar for example.
     """
 
     prompt: list[int]
@@ -29,6 +42,12 @@ class Request:
     seed: int | None = 0
     index: int = 0
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    sample: int = 0
+    logprobs: str | None = None
+    prompt_logprobs: bool = False
+    processors: tuple[Any, ...] = ()
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         self.prompt = [int(token) for token in self.prompt]
@@ -44,6 +63,8 @@ class Request:
             raise ConfigError(
                 "stop='' is not possible; a stop string needs at least one character."
             )
+        if self.logprobs is not None:
+            check_choice("logprobs", self.logprobs, LOGPROBS)
         if self.seed is None:
             self.seed = secrets.randbits(63)
         if type(self.seed) is not int:
@@ -59,8 +80,11 @@ class Answer:
     Args:
         request: the request.
         token_ids: emitted ids, ending with the token that completed the stop.
-        finish_reason: ``eos``, ``stop``, ``length``, ``context``, ``cancelled``, or None while running.
+        finish_reason: ``eos``, ``stop``, ``constraint``, ``length``, ``context``, ``cancelled``, or
+            None while running.
         metrics: this request's counters.
+        logprobs, ranks: of each emitted token, if the request asked for them.
+        prompt_logprobs, prompt_ranks: of each prompt token but the first, always raw.
     """
 
     request: Request
@@ -70,6 +94,20 @@ class Answer:
     text: str = ""
     trimmed_text: str = ""
     cancelled: bool = False
+    logprobs: list[float] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    prompt_logprobs: list[float] = field(default_factory=list)
+    prompt_ranks: list[int] = field(default_factory=list)
+
+    def take(
+        self, tokens: list[int], logprobs: list[float], ranks: list[int], reason: str | None
+    ) -> None:
+        """Adds what a round brought; scores of tokens behind a stop are dropped with them."""
+        self.token_ids.extend(tokens)
+        if self.request.logprobs:
+            self.logprobs.extend(logprobs[: len(tokens)])
+            self.ranks.extend(ranks[: len(tokens)])
+        self.finish_reason = reason
 
     def cancel(self) -> None:
         """Ends the request before its next round; what was emitted is kept."""

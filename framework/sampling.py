@@ -3,38 +3,73 @@
 Leviathan et al. 2023, section 2.2: greedy, temperature, top-k and nucleus sampling are all "sample
 from an adjusted law". The target and (by default) the drafter go through the same function, so
 the verification rule only ever sees laws. Order and tie rules follow transformers: temperature,
-top-k, top-p, min-p.
+top-k, top-p, min-p, typical-p.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from .controls import Committed, Control
 from .params import SamplingParams
+from .tree import Branches
+from .truncation import min_p, top_k, top_p, typical_p
 
 
 class Sampler:
     """Turns logits into laws for a batch whose rows may all sample differently."""
 
-    def __init__(self, params: Sequence[SamplingParams], device: torch.device | str) -> None:
+    def __init__(
+        self,
+        params: Sequence[SamplingParams],
+        device: torch.device | str,
+        controls: Sequence[Control] = (),
+    ) -> None:
         self.params = list(params)
         self.device = torch.device(device)
+        self.controls = list(controls)
         self._tensors()
+
+    @property
+    def reads_prefix(self) -> bool:
+        """Whether any law depends on the text by more than the model's logits."""
+        return bool(self.controls)
 
     def select(self, rows: list[int]) -> None:
         """Keeps the given rows, in that order."""
         self.params = [self.params[row] for row in rows]
+        for control in self.controls:
+            control.select(rows)
         self._tensors()
 
-    def law(self, logits: Tensor) -> Tensor:
-        """``logits [batch, ..., vocab]`` -> laws of the same shape, in float32 (float64 if given).
+    def controlled(
+        self, logits: Tensor, committed: Committed = (), branches: Branches | None = None
+    ) -> Tensor:
+        """Logits ``[batch, places, vocab]`` after every control, in float32 (float64 if given).
 
         Half-precision logits are widened first: laws are never computed in half precision.
         """
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        for control in self.controls:
+            assert branches is not None
+            logits = control.apply(logits, committed, branches)
+        return logits
+
+    def draft_law(
+        self, logits: Tensor, committed: Committed = (), branches: Branches | None = None
+    ) -> Tensor:
+        """A drafter's logits through as many transforms as ``sampling.draft`` says."""
+        full = self.controlled(logits, committed, branches)
+        if self._drafting is None:
+            return self.law(full)
+        plain = logits if logits.dtype == torch.float64 else logits.float()
+        return self._drafting.law(torch.where(self._mirrored.view(-1, 1, 1), full, plain))
+
+    def law(self, logits: Tensor) -> Tensor:
+        """Controlled logits ``[batch, ..., vocab]`` -> laws of the same shape and dtype."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self._all_greedy:
             return one_hot_argmax(logits)
@@ -42,7 +77,7 @@ class Sampler:
         probs = self._filtered(logits, rows).softmax(-1)
         if not self._any_greedy:
             return probs
-        return torch.where(self._greedy.view(rows), one_hot_argmax(logits), probs)
+        return torch.where(self.greedy.view(rows), one_hot_argmax(logits), probs)
 
     def _filtered(self, logits: Tensor, rows: tuple[int, ...]) -> Tensor:
         # Shifting by the maximum first keeps tiny temperatures finite.
@@ -52,11 +87,13 @@ class Sampler:
         temperature = self._temperature.to(logits.dtype).clamp(kind.tiny, kind.max)
         scores = shifted / temperature.view(rows)
         if self._widest:
-            scores = _top_k(scores, self._top_k.view(rows), self._widest)
+            scores = top_k(scores, self._top_k.view(rows), self._widest)
         if self._use_top_p:
-            scores = _top_p(scores, self._top_p.view(rows).to(logits.dtype))
+            scores = top_p(scores, self._top_p.view(rows), self._widest_top_p)
         if self._use_min_p:
-            scores = _min_p(scores, self._min_p.view(rows).to(logits.dtype))
+            scores = min_p(scores, self._min_p.view(rows))
+        if self._use_typical_p:
+            scores = typical_p(scores, self._typical_p.view(rows))
         return scores
 
     def _tensors(self) -> None:
@@ -66,12 +103,21 @@ class Sampler:
         self._any_greedy = any(p.greedy for p in params)
         self._widest = max(p.top_k for p in params)  # on the host: no device read
         self._use_top_p = any(p.top_p < 1 for p in params)
+        # 0 where a row with top-p has no top-k: any number of tokens may be left to it.
+        nucleus = [p.top_k for p in params if p.top_p < 1]
+        self._widest_top_p = max(nucleus) if nucleus and all(nucleus) else 0
+        self._use_typical_p = any(p.typical_p < 1 for p in params)
+        self._typical_p = self._column([p.typical_p for p in params])
         self._use_min_p = any(p.min_p > 0 for p in params)
-        self._greedy = torch.tensor([p.greedy for p in params], device=self.device)
+        self.greedy = torch.tensor([p.greedy for p in params], device=self.device)
         self._temperature = self._column([p.temperature or 1.0 for p in params])
         self._top_k = torch.tensor([p.top_k for p in params], device=self.device)
         self._top_p = self._column([p.top_p for p in params])
         self._min_p = self._column([p.min_p for p in params])
+        self._mirrored = torch.tensor([p.draft == "full" for p in params], device=self.device)
+        mirrored = all(p.draft == "full" for p in params)
+        drafting = [p.for_draft() for p in params]
+        self._drafting = None if mirrored else Sampler(drafting, self.device)
 
     def _column(self, values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -82,26 +128,3 @@ def one_hot_argmax(logits: Tensor) -> Tensor:
     best = logits.max(-1, keepdim=True).values
     one = best * 0 + 1  # NaN, and so noticed, for NaN and for rows of -inf
     return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), one)
-
-
-def _top_k(scores: Tensor, k: Tensor, widest: int) -> Tensor:
-    """Per-row k; 0 keeps all. A partial selection, not a sort of the vocabulary."""
-    vocab = scores.shape[-1]
-    widest = min(widest, vocab)
-    best = scores.topk(widest, dim=-1).values
-    index = (k.clamp(min=1, max=widest) - 1).expand(*scores.shape[:-1], 1)
-    kth = best.gather(-1, index)
-    return scores.masked_fill((scores < kth) & (k > 0) & (k < vocab), -math.inf)
-
-
-def _top_p(scores: Tensor, p: Tensor) -> Tensor:
-    """Keeps a token while the mass of the likelier ones is below p; the first always stays."""
-    ordered, index = torch.sort(scores.softmax(-1), dim=-1, descending=True, stable=True)
-    drop = (ordered.cumsum(-1) - ordered >= p) & (p < 1)
-    drop[..., 0] = False
-    return scores.masked_fill(torch.zeros_like(drop).scatter(-1, index, drop), -math.inf)
-
-
-def _min_p(scores: Tensor, p: Tensor) -> Tensor:
-    probs = scores.softmax(-1)
-    return scores.masked_fill(probs < p * probs.amax(-1, keepdim=True), -math.inf)

@@ -8,6 +8,33 @@ from typing import Any
 
 CONTRACT_VERSION = 1
 
+# How the children of a node were drawn: from the same law each time; from what is left of it; or
+# not drawn at all (the likeliest ones, copied ones), in which case no law says how they came about.
+INDEPENDENT, WITHOUT_REPLACEMENT, DETERMINISTIC = (
+    "independent",
+    "without_replacement",
+    "deterministic",
+)
+DRAWN = (INDEPENDENT, WITHOUT_REPLACEMENT, DETERMINISTIC)
+
+
+@dataclass(frozen=True)
+class DraftKind:
+    """What a drafter's drafts look like.
+
+    Args:
+        drawn: one of ``DRAWN``.
+        tree: whether a node can have several children.
+    """
+
+    drawn: str = INDEPENDENT
+    tree: bool = False
+
+    def __str__(self) -> str:
+        ways = {INDEPENDENT: "drawn from a law", DETERMINISTIC: "not drawn, but chosen"}
+        ways[WITHOUT_REPLACEMENT] = "drawn without replacement"
+        return f"{'trees' if self.tree else 'chains'} of tokens {ways[self.drawn]}"
+
 
 @dataclass(frozen=True)
 class PartSpec:
@@ -39,12 +66,21 @@ class DrafterSpec(PartSpec):
     """A drafter. ``factory(config, target) -> Drafter``.
 
     Args:
-        deterministic: its drafts are point masses (no draft law to misreport).
+        kind: what its drafts look like, or a function of the config that says so.
         host_reads: device-to-host reads per drafted token (0 for most).
     """
 
-    deterministic: bool = False
+    kind: DraftKind | Callable[[Any], DraftKind] = DraftKind()
     host_reads: int = 0
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether drafts are chosen, not drawn, under the default config."""
+        return self.kind_of(self.config()).drawn == DETERMINISTIC
+
+    def kind_of(self, config: object) -> DraftKind:
+        """What drafts look like under a config."""
+        return self.kind(config) if callable(self.kind) else self.kind
 
 
 @dataclass(frozen=True)
@@ -54,10 +90,20 @@ class VerifierSpec(PartSpec):
     Args:
         lossless: the output law is exactly the target's.
         greedy_only: refuses to be built with a temperature above 0.
+        chains: ways of drawing that it judges rightly in a chain.
+        trees: the same for the children of a tree's node; empty: no trees.
+        shared_noise: the text depends on the seed alone; drafter and target share their noise.
     """
 
     lossless: bool = True
     greedy_only: bool = False
+    chains: tuple[str, ...] = (INDEPENDENT, DETERMINISTIC)
+    trees: tuple[str, ...] = ()
+    shared_noise: bool = False
+
+    def judges(self, kind: DraftKind) -> bool:
+        """True when the rule is right for such drafts."""
+        return kind.drawn in (self.trees if kind.tree else self.chains)
 
 
 @dataclass(frozen=True)

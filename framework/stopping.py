@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError
 
+if TYPE_CHECKING:
+    from .constraints import Progress
+
 EOS, STOP, LENGTH, CONTEXT, CANCELLED = "eos", "stop", "length", "context", "cancelled"
+CONSTRAINT = "constraint"
 
 # Tokens that decode to nothing (special ones) may lie inside the window that is searched.
 _SLACK = 16
@@ -22,6 +26,7 @@ class Stopper:
         tokenizer: decodes the answer for ``stop``; not needed without.
         max_new_tokens: cap on the answer, or None.
         context_room: ids the context can still take behind the prompt, or None.
+        progress: the answer's constraint; it ends the answer where nothing may follow.
     """
 
     def __init__(
@@ -31,6 +36,7 @@ class Stopper:
         tokenizer: Any = None,
         max_new_tokens: int | None = None,
         context_room: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         limits = [n for n in (max_new_tokens, context_room) if n is not None]
         if not limits:
@@ -45,6 +51,7 @@ class Stopper:
         self.eos_ids, self.stop, self.tokenizer = eos_ids, tuple(stop), tokenizer
         self.max_new_tokens, self.context_room = max_new_tokens, context_room
         self.answer: list[int] = []
+        self.progress = progress
         self._window = max((len(s.encode()) for s in stop), default=0) + _SLACK
 
     def room(self) -> int:
@@ -61,10 +68,13 @@ class Stopper:
         return list(tokens), None
 
     def _reason(self, token: int) -> str | None:
+        complete = self.progress is not None and self.progress.completes(token)
         if token in self.eos_ids:
             return EOS
         if self.stop and self._stop_completed():
             return STOP
+        if complete:
+            return CONSTRAINT
         if len(self.answer) == self.max_new_tokens:
             return LENGTH
         return CONTEXT if len(self.answer) == self.context_room else None

@@ -27,6 +27,24 @@ def law_at(target_probs: Tensor, position: Tensor) -> Tensor:
     return target_probs.gather(1, index).squeeze(1)
 
 
+def longest_path(draft: Draft, stands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The deepest node that stands with all its ancestors, the first drawn among equally deep ones.
+
+    ``stands [batch, width]``. Returns how many nodes lie on its path ``[batch]``, the path
+    ``[batch, depth]`` and the row of target laws behind it ``[batch]``.
+    """
+    rows, width = stands.shape
+    if width == 0:
+        none = torch.zeros(rows, dtype=torch.int64, device=stands.device)
+        return none, none.new_zeros(rows, 0), none
+    shape = draft.shape
+    whole = ~(shape.ancestors & ~stands.unsqueeze(1)).any(-1)
+    score = (shape.depths + 1) * whole
+    accepted, node = score.amax(1), score.argmax(1)
+    path = shape.paths()[torch.arange(rows, device=node.device), node]
+    return accepted, path, torch.where(accepted > 0, node + 1, 0)
+
+
 def correction_law(draft: Draft, target_probs: Tensor, accepted: Tensor) -> Tensor:
     """The law of the token after the accepted ones (Algorithm 1, last step).
 
@@ -36,7 +54,8 @@ def correction_law(draft: Draft, target_probs: Tensor, accepted: Tensor) -> Tens
     target_row = law_at(target_probs, accepted)
     if draft.width == 0:
         return target_row
-    residual = draft.law.residual(target_row, accepted.clamp(max=draft.width - 1))
+    at = accepted.clamp(max=draft.width - 1).unsqueeze(1)
+    residual = draft.law.residual(target_row.unsqueeze(1), at).squeeze(1)
     mass = residual.sum(-1, keepdim=True)
     lengths = draft.mask.sum(-1)
     rejected = (accepted < lengths).unsqueeze(1) & (mass > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from foredraft.framework.config import as_dict, compose, expand_sweep, part, to_
 from foredraft.framework.config.build import build
 from foredraft.framework.config.overrides import parse
 from foredraft.framework.errors import ConfigError, PluginFault
+from foredraft.framework.params import SamplingParams
 from foredraft.framework.plugins import hookimpl, register, registry
 from foredraft.framework.plugins.registry import KINDS
 from foredraft.framework.specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
@@ -54,6 +56,7 @@ class AllConfig:
     items: list[int] = field(default_factory=list)
     pair: tuple[int, ...] = (1, 2)
     table: dict[str, float] = field(default_factory=dict)
+    numbered: dict[int, float] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
     anything: Any = None
 
@@ -190,11 +193,24 @@ def test_every_type_is_read_and_none_is_converted() -> None:
     overrides = [
         "drafter=every", "drafter.threshold=2", "drafter.word=b", "drafter.flag=true",
         "drafter.maybe=4", "drafter.mode=SLOW", "drafter.path=a/b", "drafter.items=[3,4]",
-        "drafter.pair=[5]", "drafter.table={a:1}", "drafter.inner.width=9", "drafter.anything='3'",
+        "drafter.pair=[5]", "drafter.table={a:1}", "drafter.numbered={7:1}", "drafter.inner.width=9",
+        "drafter.anything='3'",
     ]  # fmt: skip
     config = to_objects(compose(overrides)).drafter.config
     assert config == AllConfig(
-        1, 2.0, "b", True, 4, Mode.SLOW, Path("a/b"), [3, 4], (5,), {"a": 1.0}, Inner(9), "3"
+        1,
+        2.0,
+        "b",
+        True,
+        4,
+        Mode.SLOW,
+        Path("a/b"),
+        [3, 4],
+        (5,),
+        {"a": 1.0},
+        {7: 1.0},
+        Inner(9),
+        "3",
     )
     assert type(config.threshold) is float and type(config.table["a"]) is float
 
@@ -210,6 +226,8 @@ WRONG = {
     "drafter.items=[1,2.5]": "a list",
     "drafter.items=3": "a list",
     "drafter.table={a:b}": "a group of keys",
+    "drafter.numbered={a:1}": "a group of keys",
+    "drafter.numbered={1.0:1}": "a group of keys",
     "drafter.inner=3": "a group of keys",
     "drafter.inner.width=1.0": "a whole number",
     "drafter.count=101": "count is too large",
@@ -265,6 +283,82 @@ def test_saved_configs_round_trip_and_are_equal_when_they_mean_the_same() -> Non
     second = as_dict(compose(["drafter=every", "drafter.threshold=1.0", "drafter.mode=SLOW"]))
     assert first == second == as_dict(json.loads(json.dumps(first)))
     assert to_objects(first).drafter.config.mode is Mode.SLOW
+
+
+def controls(config: Any) -> dict[str, Any]:
+    """What a config says of sampling, without the defaults."""
+    found = dataclasses.asdict(to_objects(config).sampling)
+    return {key: value for key, value in found.items() if value != DEFAULTS[key]}
+
+
+DEFAULTS = dataclasses.asdict(SamplingParams())
+CONTROLS = {
+    "typical_p=.5": 0.5, "repetition_penalty=1.3": 1.3, "presence_penalty=-2": -2.0,
+    "frequency_penalty=1e-3": 1e-3, "min_new_tokens=4": 4, "draft=none": "none",
+    "logit_bias={5: 2.0}": {5: 2.0}, "logit_bias={5:-3,17:-inf}": {5: -3.0, 17: -math.inf},
+    "bad_words=[[1,2],[3]]": [[1, 2], [3]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("override, value", CONTROLS.items())
+def test_every_control_is_read_from_an_override(override: str, value: object) -> None:
+    """And comes back from the saved config, whose keys are text."""
+    config = compose([f"sampling.{override}"])
+    wanted = {override.partition("=")[0]: value}
+    assert controls(config) == wanted == controls(json.loads(json.dumps(as_dict(config))))
+
+
+@pytest.mark.parametrize("override", CONTROLS)
+def test_a_sweep_keeps_every_control(override: str) -> None:
+    key, _, value = override.partition("=")
+    ((first,), _) = expand_sweep([f"sampling.{key}={value},null"])
+    assert controls(compose([first])) == {key: CONTROLS[override]}
+
+
+def test_biases_and_bad_words_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "sampling").mkdir()
+    lines = 'logit_bias:\n  5: 2\n  "6": -.inf\nbad_words:\n  - [1, 2]\n  - [3]\n'
+    (tmp_path / "sampling/mine.yaml").write_text(f"defaults: [standard, _self_]\n{lines}")
+    found = {"logit_bias": {5: 2.0, 6: -math.inf}, "bad_words": [[1, 2], [3]]}
+    assert controls(compose(["sampling=mine"], tmp_path)) == found
+    more = compose(
+        ["sampling=mine", "sampling.logit_bias={7: 1}", "sampling.bad_words=[]"], tmp_path
+    )
+    assert controls(more) == {"logit_bias": {5: 2.0, 6: -math.inf, 7: 1.0}}
+
+
+WRONG_CONTROLS = {
+    "logit_bias=3": "a bias for each token id",
+    "logit_bias={a: 1}": "a bias for each token id",
+    "logit_bias={-5: 1}": "-5 is no token id",
+    "logit_bias={5.0: 1}": "a bias for each token id",
+    "logit_bias={true: 1}": "a bias for each token id",
+    "logit_bias={5: x}": "a bias for each token id",
+    "logit_bias={5: nan}": "a number or -inf",
+    "logit_bias={5: inf}": "a number or -inf",
+    "logit_bias=[5]": "cannot be composed",
+    "logit_bias=null": "a bias for each token id",
+    "bad_words=hello": "each a list of token ids (text is not possible)",
+    "bad_words=[hello]": "each a list of token ids (text is not possible)",
+    "bad_words=[1,2]": "each a list of token ids",
+    "bad_words=[[1.0]]": "each a list of token ids",
+    "bad_words=[[-1]]": "each a list of token ids",
+    "bad_words=[[]]": "at least one token id",
+    "min_new_tokens=1.0": "a whole number",
+    "typical_p=0": "a number above 0 and up to 1",
+    "repetition_penalty=0": "a number above 0",
+    "presence_penalty=inf": "a number, 0 for off",
+    "frequency_penalty=true": "a number",
+    f"frequency_penalty=1{'0' * 400}": "a number",
+    "draft=ful": "did you mean 'full'",
+    "draft=3": "one of full, temperature, none",
+}
+
+
+@pytest.mark.parametrize("override, message", WRONG_CONTROLS.items())
+def test_a_wrong_control_is_refused(override: str, message: str) -> None:
+    text = refusal(f"sampling.{override}")
+    assert message in text and f"sampling.{override.partition('=')[0]}" in text
 
 
 def test_references_to_other_keys_are_typed_too() -> None:
@@ -422,7 +516,7 @@ def test_build_hands_each_factory_its_own_config() -> None:
 
 
 def test_a_greedy_only_verifier_with_a_temperature_is_refused() -> None:
-    with pytest.raises(ConfigError, match="temperature=0 and it is 0.7; .* use verifier=token"):
+    with pytest.raises(ConfigError, match="temperature=0 and it is 0.7; use .*verifier=token"):
         build(compose([*FAKES, "sampling.temperature=0.7"]))
 
 

@@ -9,7 +9,8 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -247,7 +248,8 @@ def test_every_environment_variable_is_listed() -> None:
 
 
 def test_every_metric_and_key_of_an_answer_is_defined(cli: Cli) -> None:
-    done = cli("generate", "target=table", "prompt=0 1", "max_new_tokens=4", "output=json")
+    scores = ("logprobs=raw", "prompt_logprobs=true")
+    done = cli("generate", "target=table", "prompt=0 1", "max_new_tokens=4", "output=json", *scores)
     answer: dict[str, Any] = done.objects[0]
     text = (DOCS / "metrics.md").read_text("utf-8")
     for name in [*answer, *answer["metrics"], *answer["metrics"]["time"]]:
@@ -359,6 +361,13 @@ def test_the_first_example_prints_what_is_shown(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == expected
 
 
+@pytest.mark.parametrize("page", [DOCS / "algorithms.md"], ids=lambda page: page.stem)
+def test_the_examples_of_a_page_run(page: Path) -> None:
+    assert blocks(page, "python")
+    for source in blocks(page, "python"):
+        run_block(source)
+
+
 def test_the_other_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
     others = blocks(README, "python")[1:]
     assert others and all("target=table" in source for source in others)
@@ -399,7 +408,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_tutorial_makes_a_drafter_that_works_by_name(package: Path, cli: Cli) -> None:
     lines = commands(TUTORIAL)
-    assert len(lines) == 6
+    assert len(lines) == 8
     outputs = {line: cli(*unquoted(line)) for line in lines}
     for line, done in outputs.items():
         assert done.code == 0, f"{line}: {done.err}"
@@ -421,13 +430,31 @@ def test_what_the_tutorial_says_is_refused_is_refused(package: Path, cli: Cli) -
         assert done.code == 2 and word in done.err
 
 
-def test_the_tutorials_own_test_passes(package: Path) -> None:
-    tests: dict[str, Any] = {}
-    source = (package / "tests/test_echo_draft.py").read_text()
-    exec(compile(source, "test_echo_draft", "exec"), tests)
-    for drafter in ("echo", "recent"):
-        tests["test_sampled_answers_follow_the_targets_law"](drafter)
-        tests["test_greedy_answers_are_those_of_plain_decoding"](drafter)
+def calls(source: str) -> list[Callable[[], None]]:
+    """The tests of a file of tests, once for each parameter."""
+    module: dict[str, Any] = {}
+    exec(compile(source, "example", "exec"), module)
+    found: list[Callable[[], None]] = []
+    for name, test in module.items():
+        if name.startswith("test_"):
+            (marks,) = [mark.args for mark in getattr(test, "pytestmark", [])] or [("", [None])]
+            found += [partial(test, *([] if value is None else [value])) for value in marks[1]]
+    return found
+
+
+@pytest.mark.parametrize(("name", "count"), [("test_echo_draft", 5), ("test_match", 2)])
+def test_the_tutorials_own_tests_pass(name: str, count: int, package: Path) -> None:
+    tests = calls((package / f"tests/{name}.py").read_text())
+    assert len(tests) == count
+    for test in tests:
+        test()
+
+
+def test_the_tutorials_rule_is_offered_and_judges_no_trees(package: Path, cli: Cli) -> None:
+    words = ["generate", "target=table", "verifier=match", "prompt=0 1", "max_new_tokens=2"]
+    assert cli(*words, "drafter=recent", "output=json").objects[0]["lossless"]
+    refused = cli(*words, "drafter=follower", "drafter.nodes=4")
+    assert refused.code == 2 and "verifier=recursive" in refused.err
 
 
 def test_the_example_sessions_are_short() -> None:

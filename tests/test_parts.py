@@ -384,8 +384,8 @@ def test_a_point_mass_is_the_dense_law_that_it_stands_for() -> None:
     assert torch.equal(point.prob(other), dense.prob(other))
     torch.testing.assert_close(point.overlap(target), dense.overlap(target))
     for at in (0, 1):
-        place = torch.tensor([at, 1 - at])
-        row = target[:, 0]
+        place = torch.tensor([[at], [1 - at]])
+        row = target[:, :1]
         torch.testing.assert_close(point.residual(row, place), dense.residual(row, place))
 
 
@@ -570,5 +570,5 @@ def test_rounds_are_numbered_from_0() -> None:
 
 def test_a_greedy_rule_refuses_a_request_that_samples() -> None:
     engine = make_engine(TableTarget(torch.full((5, 4), 0.25), 1), verifier="greedy")
-    with pytest.raises(ConfigError, match="temperature 0"):
+    with pytest.raises(ConfigError, match="temperature=0 and it is 1.0"):
         engine.generate([0], sampling=SamplingParams(temperature=1.0))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from helpers import make_engine
-from torch import Tensor
 
 from foredraft.drafters.none import NoDrafter
 from foredraft.framework import (
@@ -18,6 +17,7 @@ from foredraft.framework import (
     InputError,
     PluginFault,
     SamplingParams,
+    Trial,
     Verdict,
     Verifier,
     load,
@@ -52,8 +52,8 @@ class Broken(Verifier):
     def __init__(self, spoil: Any) -> None:
         self.spoil = spoil
 
-    def verify(self, draft: Draft, target_probs: Tensor, uniforms: Tensor) -> Verdict:
-        right = TokenVerifier().verify(draft, target_probs, uniforms)
+    def verify(self, trial: Trial) -> Verdict:
+        right = TokenVerifier().verify(trial)
         return self.spoil(right)  # type: ignore[no-any-return]
 
 

@@ -30,7 +30,7 @@ MODULE = '''\
 from dataclasses import dataclass
 
 from foredraft.framework.plugins import hookimpl
-from foredraft.framework.specs import DrafterSpec
+from foredraft.framework.specs import DraftKind, DrafterSpec
 
 
 @dataclass
@@ -54,7 +54,7 @@ def build(config, target):
 
 @hookimpl
 def foredraft_drafters():
-    return [DrafterSpec("parrot", build, ParrotConfig, "repeats", deterministic=True)]
+    return [DrafterSpec("parrot", build, ParrotConfig, "repeats", kind=DraftKind("deterministic"))]
 '''
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from ..framework.interfaces import Draft, Verdict, Verifier
-from ..framework.verdicts import law_at, leading
+from ..framework.interfaces import Trial, Verdict, Verifier
+from ..framework.specs import DRAWN
+from ..framework.verdicts import law_at, longest_path
 
 
 class GreedyVerifier(Verifier):
@@ -16,9 +15,11 @@ class GreedyVerifier(Verifier):
     """
 
     greedy_only = True
+    chains = trees = DRAWN
 
-    def verify(self, draft: Draft, target_probs: Tensor, uniforms: Tensor) -> Verdict:
-        best = target_probs[:, : draft.width].argmax(-1)
+    def verify(self, trial: Trial) -> Verdict:
+        draft = trial.draft
+        best = trial.target_probs.argmax(-1).gather(1, draft.shape.contexts)
         matches = (draft.tokens == best) & draft.mask
-        accepted = leading(matches)
-        return Verdict(accepted, law_at(target_probs, accepted), matches.double())
+        accepted, path, end = longest_path(draft, matches)
+        return Verdict(accepted, law_at(trial.target_probs, end), matches.double(), path)

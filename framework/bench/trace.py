@@ -41,8 +41,8 @@ def _line(row: RowOutcome, tokenizer: Any) -> Text:
     line = Text()
     for token in row.emitted[: row.accepted]:
         line.append(_shown(tokenizer.decode([token])), style=ACCEPTED)
-    if row.accepted < min(len(row.drafted), len(row.overlaps)):
-        line.append(_shown(tokenizer.decode([row.drafted[row.accepted]])), style=REJECTED)
+    for token in row.rejected:
+        line.append(_shown(tokenizer.decode([token])), style=REJECTED)
     for token in row.emitted[row.accepted :]:
         line.append(_shown(tokenizer.decode([token])), style=CORRECTION)
     return line

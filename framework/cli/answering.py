@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..config import to_objects
-from ..errors import ForedraftError
+from ..errors import ConfigError, ForedraftError
 from .display import note, progress, summary
 from .outfile import Kept, OutFile
-from .prompts import Item
+from .prompts import Item, several
 from .results import kept_config
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ class Run:
 
 def answer_runs(runs: Sequence[Run], items: list[Item]) -> None:
     """Answers all prompts in every run; what is in the file already is left out."""
-    path = runs[0].config["out"]
+    path, samples = runs[0].config["out"], {run.config["samples"] for run in runs}
+    if len(samples) > 1:
+        raise ConfigError(
+            "samples cannot differ between the runs of a sweep; set it to one number."
+        )
+    items = several(items, samples.pop())
     out = OutFile(path, [kept_config(run.config) for run in runs], items) if path else None
     engines = Engines()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import sys
@@ -27,6 +28,7 @@ class Item:
         content: what the line holds under that name.
         first: the number of its first turn among all turns of the run; part of the noise key.
         where: for messages, ``line 3 of questions.jsonl``; empty when there is one prompt.
+        sample: which of the prompt's samples this is.
     """
 
     id: str | int
@@ -34,6 +36,7 @@ class Item:
     content: Any
     first: int = 0
     where: str = ""
+    sample: int = 0
 
     @property
     def turns(self) -> int:
@@ -49,6 +52,17 @@ class Item:
     def asked(self, turn: int) -> Any:
         """What a turn asks, without the turns before it."""
         return self.content[turn] if self.form == "turns" else self.content
+
+
+def several(items: list[Item], samples: int) -> list[Item]:
+    """Every item ``samples`` times, one behind the other. The first sample of a prompt keeps its
+    number, and so its noise, whatever the number of samples."""
+    every = sum(item.turns for item in items)
+    return [
+        dataclasses.replace(item, first=item.first + sample * every, sample=sample)
+        for item in items
+        for sample in range(samples)
+    ]
 
 
 def read_items(config: dict[str, Any]) -> list[Item]:

@@ -29,6 +29,7 @@ def result(
     return {
         "id": item.id,
         "turn": turn,
+        "sample": item.sample,
         "index": request.index,
         item.form if item.form != "turns" else "prompt": item.asked(turn),
         "prompt_tokens": len(request.prompt),
@@ -37,11 +38,23 @@ def result(
         "trimmed_text": answer.trimmed_text if tokenizer is not None else None,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
+        **_scores(answer),
         "metrics": strict(answer.metrics.as_dict()),
         "lossless": lossless,
         "seed": request.seed,
         "config": config,
     }
+
+
+def _scores(answer: Answer) -> dict[str, Any]:
+    """Log-probabilities and ranks, where the request asked for them."""
+    found: dict[str, Any] = {}
+    if answer.request.logprobs:
+        found |= {"logprobs": strict(answer.logprobs), "ranks": answer.ranks}
+    if answer.request.prompt_logprobs:
+        found["prompt_logprobs"] = strict(answer.prompt_logprobs)
+        found["prompt_ranks"] = answer.prompt_ranks
+    return found
 
 
 def line(value: dict[str, Any]) -> str:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from ..errors import ConfigError, ForedraftError, PluginFault
+from ..errors import ForedraftError, PluginFault
+from ..pairing import check_pair, known_rules
 from ..params import SamplingParams
 from ..plugins import registry
-from ..specs import VerifierSpec
+from ..specs import DrafterSpec, VerifierSpec
 from . import Part, Parts, to_objects
 
 if TYPE_CHECKING:
@@ -51,14 +52,12 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
 
 def check_pairing(parts: Parts) -> None:
     """Refuses parts that cannot work together."""
-    verifier, temperature = parts.verifier.spec, parts.sampling.temperature
-    if isinstance(verifier, VerifierSpec) and verifier.greedy_only and temperature > 0:
-        offers = [o for o in registry().offers("verifier") if not o.fault]
-        able = [o.name for o in offers if not getattr(o.spec, "greedy_only", False)]
-        raise ConfigError(
-            f"verifier={verifier.name} works only with sampling.temperature=0 and it is "
-            f"{temperature}; with a temperature use verifier={' or verifier='.join(able)}."
-        )
+    verifier, drafter = parts.verifier.spec, parts.drafter.spec
+    if not isinstance(verifier, VerifierSpec) or not isinstance(drafter, DrafterSpec):
+        return
+    kind = drafter.kind_of(parts.drafter.config)
+    temperature = parts.sampling.temperature
+    check_pair(verifier, verifier.name, drafter.name, kind, temperature, known_rules())
 
 
 def _make(part: Part, kind: type[Any], *arguments: object) -> Any:

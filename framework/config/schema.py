@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..checks import check_choice, check_whole
 from ..errors import ConfigError
+
+GRAMMARS = {".json": "json_schema", ".regex": "regex", ".lark": "lark", ".gbnf": "gbnf"}
 
 
 @dataclass
@@ -32,6 +35,13 @@ class RunConfig:
         max_new_tokens: cap on each answer; null runs to its end or to the end of the context.
         seed: of all randomness; null draws a fresh one.
         stop: strings that end an answer.
+        stop_ids: ids that end an answer, besides the target's own.
+        samples: answers per prompt, each with noise of its own.
+        logprobs: log-probability and rank of every emitted token in the JSON answer: ``raw`` or
+            ``processed``; null leaves them out.
+        prompt_logprobs: the same of the prompt's tokens, always raw.
+        grammar: a file that answers have to obey: ``.json`` (a schema), ``.regex``, ``.lark`` or
+            ``.gbnf``; needs the extra ``grammar``.
         prompt: one prompt. Texts and paths are set from the raw command line, not by Hydra.
         prompts: a file of prompts.
         out: where answers go; null is standard output.
@@ -42,6 +52,11 @@ class RunConfig:
     max_new_tokens: int | None = 128
     seed: int | None = 0
     stop: list[str] = field(default_factory=list)
+    stop_ids: list[int] = field(default_factory=list)
+    samples: int = 1
+    logprobs: str | None = None
+    prompt_logprobs: bool = False
+    grammar: str | None = None
     prompt: str | None = None
     prompts: str | None = None
     out: str | None = None
@@ -57,4 +72,11 @@ class RunConfig:
             raise ConfigError(
                 "stop='' is not possible; a stop string needs at least one character."
             )
+        for token in self.stop_ids:
+            check_whole("stop_ids", token, 0, 1 << 31)
+        check_whole("samples", self.samples, 1, 4096)
+        if self.logprobs is not None:
+            check_choice("logprobs", self.logprobs, ("raw", "processed"))
+        if self.grammar is not None:
+            check_choice("the ending of grammar", Path(self.grammar).suffix, GRAMMARS)
         check_choice("output", self.output, ("text", "json"))

@@ -40,7 +40,7 @@ def read_record(
     """Builds ``schema`` from a mapping, refusing unknown keys and values of another type.
 
     Args:
-        schema: a dataclass.
+        schema: a dataclass. A field whose ``metadata`` has ``possible`` is refused in those words.
         values: the mapping found under ``key``.
         key: where it was found; empty at the top.
         owner: what the keys belong to, for the message.
@@ -57,7 +57,11 @@ def read_record(
             raise ConfigError(
                 _unknown_key(str(name), names, key, owner or key, elsewhere(str(name)))
             )
-    known = {name: _read_or_refuse(v, hints[name], _join(key, name)) for name, v in values.items()}
+    words = {field.name: field.metadata.get("possible", "") for field in dataclasses.fields(schema)}
+    known = {
+        name: _read_or_refuse(value, hints[name], _join(key, name), words[name])
+        for name, value in values.items()
+    }
     try:
         return schema(**known)
     except ForedraftError:
@@ -69,16 +73,16 @@ def read_record(
         ) from error
 
 
-def _read_or_refuse(value: object, hint: Any, key: str) -> Any:
+def _read_or_refuse(value: object, hint: Any, key: str, possible: str = "") -> Any:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return read_record(hint, value, key)
     result = _read(value, hint, key)
     if result is _UNFIT:
         shown = "null" if value is None else repr(value)
-        possible = _describe(hint)
-        if "text" in possible and isinstance(value, int | float):
-            possible += " (in quotes it would be text)"
-        raise ConfigError(f"{key}={shown} is not possible; it must be {possible}.")
+        described = _describe(hint)
+        if "text" in described and isinstance(value, int | float):
+            described += " (in quotes it would be text)"
+        raise ConfigError(f"{key}={shown} is not possible; it must be {possible or described}.")
     return result
 
 
@@ -104,7 +108,8 @@ def _read_scalar(value: Any, hint: Any, key: str) -> Any:
         return Path(value) if isinstance(value, str | Path) else _UNFIT
     if hint is float:
         word = isinstance(value, str) and value.lower() in _FLOAT_WORDS
-        return float(value) if word or type(value) in (int, float) else _UNFIT
+        whole = type(value) is int and abs(value) < 2**1000  # what a float can hold
+        return float(value) if word or whole or type(value) is float else _UNFIT
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return read_record(hint, value, key)
     # An exact test: a bool is an int to isinstance.
@@ -131,8 +136,16 @@ def _read_dict(value: Any, arguments: tuple[Any, ...], key: str) -> Any:
     if not isinstance(value, Mapping):
         return _UNFIT
     key_hint, hint = arguments or (Any, Any)
-    items = {_read(k, key_hint, key): _read(v, hint, f"{key}.{k}") for k, v in value.items()}
+    items = {_read_key(k, key_hint): _read(v, hint, f"{key}.{k}") for k, v in value.items()}
+    if len(items) < len(value):  # 5 and '5'
+        return _UNFIT
     return _UNFIT if any(_UNFIT in pair for pair in items.items()) else items
+
+
+def _read_key(key: Any, hint: Any) -> Any:
+    """JSON has text for keys only: a whole number may be written in it."""
+    digits = isinstance(key, str) and key.isascii() and key.isdecimal()
+    return int(key) if hint is int and digits else _read(key, hint, "")
 
 
 def _describe(hint: Any) -> str:

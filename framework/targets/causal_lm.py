@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from ..cache import RaggedModel, cache_bytes
+from ..cache import Branch, RaggedModel, cache_bytes
 from ..interfaces import Target, TargetSession
 from ..models import check_model, eos_ids, load_model, load_tokenizer, max_context
+from ..tree import Tree
 
 if TYPE_CHECKING:
     from .builtin import CausalLMConfig, ModelConfig
@@ -27,6 +29,8 @@ class CausalLM(Target):
     Raises:
         ConfigError: when its state cannot be rolled back per row, with the reason.
     """
+
+    trees = True
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         check_model(model)
@@ -69,11 +73,23 @@ class CausalLMSession(TargetSession):
     def prefill(self, tokens: Sequence[Sequence[int]]) -> None:
         self.ragged.prefill([list(row) for row in tokens], PREFILL_CHUNK)
 
-    def forward(self, tokens: Tensor, counts: list[int]) -> Tensor:
-        return self.ragged.forward(tokens, counts).to(self.device)  # device_map may end elsewhere
+    def forward(self, tokens: Tensor, counts: list[int], tree: Tree | None = None) -> Tensor:
+        branch = None if tree is None else whole_branch(tree)
+        # device_map may end on another device.
+        return self.ragged.forward(tokens, counts, branch=branch).to(self.device)
 
-    def advance(self, counts: list[int]) -> None:
-        self.ragged.advance(counts)
+    def advance(self, kept: list[list[int]]) -> None:
+        self.ragged.keep(kept)
 
     def select(self, rows: list[int]) -> None:
         self.ragged.select(rows)
+
+
+def whole_branch(tree: Tree) -> Branch:
+    """The branch of a forward over the newest committed token and all of a tree's nodes."""
+    root = nn.functional.pad
+    depths = root(tree.depths + 1, (1, 0))
+    visible = root(tree.ancestors, (1, 0), value=True)  # every node attends the newest token
+    newest = torch.zeros_like(visible[:, :1])
+    newest[..., 0] = True
+    return Branch(depths, torch.cat([newest, visible], 1))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import ConfigError, InputError
 from ..interfaces import Target, TargetSession
+from ..tree import Branches, Tree
 
 if TYPE_CHECKING:
     from .builtin import TableConfig
@@ -32,7 +33,7 @@ class TableTarget(Target):
                 f"target table has {contexts} rows; order {order} over {self.vocab_size} tokens "
                 f"needs {(self.vocab_size + 1) ** order}."
             )
-        self.order, self.max_context = order, max_context
+        self.order, self.max_context, self.trees = order, max_context, True
         self.logits = probs.double().log()
         self.eos_ids = frozenset() if eos is None else frozenset({eos})
         self.tokenizer = NumberTokenizer(self.vocab_size)
@@ -86,19 +87,34 @@ class TableSession(TargetSession):
             self.history[row, : len(ids)] = torch.tensor(list(ids), dtype=torch.int64)
         self.lengths = torch.tensor([len(ids) for ids in tokens])
 
-    def forward(self, tokens: Tensor, counts: list[int]) -> Tensor:
-        positions = self.lengths.unsqueeze(1) + torch.arange(tokens.shape[1])
-        self.history.scatter_(1, positions.clamp(max=self.capacity), tokens)
-        base = self.vocab_size + 1
-        context = torch.zeros_like(positions)
-        for back in reversed(range(self.target.order)):
-            at = positions - back
-            token = self.history.gather(1, at.clamp(0, self.capacity))
-            context = context * base + torch.where(at >= 0, token, self.vocab_size)
+    def forward(self, tokens: Tensor, counts: list[int], tree: Tree | None = None) -> Tensor:
+        rows, width = tokens.shape
+        self.fed = tokens
+        order, missing = self.target.order, self.target.vocab_size
+        at = torch.arange(-1, width - 1).expand(rows, width)
+        drafted = tokens[:, 1:]
+        branches = Branches.chain(drafted, at) if tree is None else Branches(drafted, tree, at)
+        context = torch.zeros_like(tokens)
+        if order:
+            newest = branches.last(order, self._newest(tokens[:, :1], order))
+            for token in newest.unbind(-1):
+                context = context * (missing + 1) + token
         return self.target.logits[context]
 
-    def advance(self, counts: list[int]) -> None:
-        self.lengths = self.lengths + torch.tensor(counts)
+    def _newest(self, token: Tensor, order: int) -> Tensor:
+        """The ``order`` newest ids of each row up to the one that is fed first."""
+        at = self.lengths.unsqueeze(1) - torch.arange(order - 1, 0, -1)
+        older = self.history.gather(1, at.clamp(0, self.capacity))
+        return torch.cat([torch.where(at >= 0, older, self.target.vocab_size), token], 1)
+
+    def advance(self, kept: list[list[int]]) -> None:
+        counts = torch.tensor([len(columns) for columns in kept])
+        width = max(map(len, kept))
+        columns = torch.tensor([row + [0] * (width - len(row)) for row in kept])
+        # What lies behind a row's own count is overwritten by its next round.
+        places = self.lengths.unsqueeze(1) + torch.arange(width)
+        self.history.scatter_(1, places.clamp(max=self.capacity), self.fed.gather(1, columns))
+        self.lengths = self.lengths + counts
 
     def select(self, rows: list[int]) -> None:
         self.history, self.lengths = self.history[rows], self.lengths[rows]

@@ -1,6 +1,6 @@
 """Exact laws, and tests of draws against them.
 
-Two proofs of losslessness. ``enumerated_joint`` drives the real verifier through every draft and
+Two proofs of losslessness. ``enumerated_joints`` drives the real verifier through every draft and
 every verdict and adds up the joint law of the output: exact up to float64 rounding. ``chi_square``
 compares draws of the whole engine with ``exact_joint``, the law of plain decoding.
 """
@@ -8,113 +8,160 @@ compares draws of the whole engine with ``exact_joint``, the law of plain decodi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..interfaces import Draft, Target, Verifier
-from ..law import DenseLaw, DraftLaw, PointMass
+from ..interfaces import Target, Verifier
 from ..params import SamplingParams
 from ..sampling import Sampler
+from ..specs import INDEPENDENT
+from .enumeration import Enumerated, LawOf, Pair, Prefix, Rounds, Shape, make_trial
 
-Prefix = tuple[int, ...]
-LawOf = Callable[[Prefix], Tensor]  # the law after a prefix, float64 [vocab]
+__all__ = [
+    "LawOf",
+    "Pair",
+    "Prefix",
+    "Shape",
+    "chi_square",
+    "enumerated_joint",
+    "enumerated_joints",
+    "exact_joint",
+    "law_of",
+    "make_trial",
+    "mean_accepted",
+    "means_accepted",
+    "plain_joint",
+    "random_table",
+    "sequence_counts",
+    "total_variation",
+]
+
+
+def random_table(seed: int, vocab: int, zeros: float = 0.25, laws: int = 64) -> Tensor:
+    """Random laws ``[laws, vocab]``, float64: flat ones and sharp ones, with zeros.
+
+    ``zeros`` is the share of impossible tokens; the likeliest token is never one of them.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sharpness = 4 * torch.rand(laws, 1, generator=generator, dtype=torch.float64)
+    logits = torch.randn(laws, vocab, generator=generator, dtype=torch.float64) * sharpness
+    impossible = torch.rand(laws, vocab, generator=generator) < zeros
+    impossible.scatter_(1, logits.argmax(1, keepdim=True), False)
+    return logits.masked_fill(impossible, -torch.inf).softmax(1)
+
+
+def law_of(table: Tensor) -> LawOf:
+    """A law that depends on the whole prefix: each picks one row of ``table [laws, vocab]``."""
+    rows = table.unbind(0)
+    return lambda prefix: rows[hash(prefix) % len(rows)]
+
+
+def enumerated_joints(
+    verifier: Verifier,
+    pairs: Sequence[Pair],
+    shape: Shape,
+    tokens: int,
+    drawn: str = INDEPENDENT,
+    greedy: bool = False,
+) -> Tensor:
+    """The joint law of the first ``tokens`` tokens that rounds with drafts of ``shape`` emit.
+
+    Args:
+        pairs: the target's and the drafter's law after each prefix. With ``deterministic``
+            drafts, the children of a node are the drafter's likeliest tokens, as point masses.
+        shape: the length of a chain, or the parent of each node of a tree.
+        drawn: how the children of a node are drawn (``specs.DRAWN``).
+        greedy: tell the verifier that the rows are greedy; target laws have to be one-hot.
+
+    Returns:
+        float64, ``[pairs, vocab, ..., vocab]``.
+
+    Raises:
+        AssertionError: the verifier's ``accept_probs`` are not what it decides by.
+    """
+    drafts = Enumerated(pairs, shape, tokens - 1, drawn)
+    rounds, vocab = drafts.rounds(verifier, greedy), drafts.vocab
+    # The probability that a round starts at each prefix; the longest ones are the answers.
+    prefixes = sum(vocab**n for n in range(tokens + 1))
+    reached = torch.zeros(len(pairs), prefixes, dtype=torch.float64)
+    reached[:, 0] = 1.0
+    first = 0
+    for length in range(tokens):
+        for part in rounds:
+            here = (part.start >= first) & (part.start < first + vocab**length)
+            _emit(reached, part, here, tokens - length, vocab)
+        first += vocab**length
+    return reached[:, first:].reshape(len(pairs), *[vocab] * tokens)
+
+
+def _emit(reached: Tensor, part: Rounds, here: Tensor, room: int, vocab: int) -> None:
+    """Adds what the rounds ``here`` emit, cut off after ``room`` tokens."""
+    prefix, accepted, kept = part.start[here], part.accepted[here], part.kept[here]
+    pair = part.pair[here]
+    weight = part.weight[here] * reached[pair, prefix]
+    for column in range(min(kept.shape[1], room)):
+        longer = prefix * vocab + 1 + kept[:, column]
+        prefix = torch.where(column < accepted, longer, prefix)
+    full = accepted >= room
+    reached.index_put_((pair[full], prefix[full]), weight[full], accumulate=True)
+    ends = prefix[~full].unsqueeze(1) * vocab + 1 + torch.arange(vocab)
+    shares = weight[~full].unsqueeze(1) * part.next_law[here][~full]
+    reached.index_put_((pair[~full].unsqueeze(1), ends), shares, accumulate=True)
+
+
+def means_accepted(
+    verifier: Verifier,
+    pairs: Sequence[Pair],
+    shape: Shape,
+    drawn: str = INDEPENDENT,
+    greedy: bool = False,
+) -> Tensor:
+    """The mean number of drafted tokens that stand in one round from the empty prefix, ``[pairs]``.
+
+    Arguments as in ``enumerated_joints``.
+    """
+    means = torch.zeros(len(pairs), dtype=torch.float64)
+    for part in Enumerated(pairs, shape, 0, drawn).rounds(verifier, greedy):
+        means.index_add_(0, part.pair, part.weight * part.accepted)
+    return means
 
 
 def enumerated_joint(
     verifier: Verifier,
     target_law: LawOf,
     draft_law: LawOf,
-    gamma: int,
+    shape: Shape,
     tokens: int,
-    point_mass: bool = False,
+    drawn: str = INDEPENDENT,
+    greedy: bool = False,
 ) -> Tensor:
-    """The joint law of the first ``tokens`` tokens that rounds of length ``gamma`` emit.
-
-    Args:
-        draft_law: the drafter's law after each prefix; one-hot rows with ``point_mass``.
-        point_mass: hand the drafts over as point masses instead of dense laws.
-
-    Returns:
-        float64, ``[vocab] * tokens``.
-    """
-    vocab = len(target_law(()))
-
-    @cache
-    def joint(prefix: Prefix, remaining: int) -> Tensor:
-        law = torch.zeros([vocab] * remaining, dtype=torch.float64)
-        for weight, emitted, following in _round(
-            verifier, target_law, draft_law, gamma, prefix, point_mass
-        ):
-            kept = emitted[:remaining]
-            if len(kept) == remaining:
-                law[kept] += weight
-            elif len(kept) == remaining - 1:
-                law[kept] += weight * following
-            else:
-                for token in range(vocab):
-                    share = weight * following[token]
-                    if share > 0:
-                        rest = joint((*prefix, *kept, token), remaining - len(kept) - 1)
-                        law[(*kept, token)] += share * rest
-        return law
-
-    return joint((), tokens)
+    """``enumerated_joints`` of one pair: ``[vocab] * tokens``."""
+    return enumerated_joints(verifier, [(target_law, draft_law)], shape, tokens, drawn, greedy)[0]
 
 
-def _round(
+def mean_accepted(
     verifier: Verifier,
     target_law: LawOf,
     draft_law: LawOf,
-    gamma: int,
-    prefix: Prefix,
-    point_mass: bool,
-) -> list[tuple[float, Prefix, Tensor]]:
-    """Every outcome of one round: its probability, the accepted tokens, the law of the next."""
-    drafts = list(itertools.product(range(len(target_law(prefix))), repeat=gamma))
-    tokens = torch.tensor(drafts)
-    draft_probs = _rows(draft_law, prefix, drafts, gamma)
-    target_probs = _rows(target_law, prefix, drafts, gamma + 1)
-    drawn = DenseLaw(draft_probs).prob(tokens).prod(1)
-    law: DraftLaw = PointMass(tokens) if point_mass else DenseLaw(draft_probs)
-    draft = Draft(tokens, [gamma] * len(drafts), law)
-    outcomes = []
-    for accepted in range(gamma + 1):
-        verdict = verifier.verify(draft, target_probs, _forcing(accepted, *tokens.shape))
-        stands = verdict.accept_probs[:, :accepted].prod(1)
-        stops = 1 - verdict.accept_probs[:, accepted] if accepted < gamma else 1.0
-        weights = drawn * stands * stops
-        for row in weights.nonzero()[:, 0].tolist():
-            if int(verdict.accepted[row]) != accepted:
-                raise AssertionError(f"accept_probs of draft {drafts[row]} contradict the verdict")
-            outcomes.append((float(weights[row]), drafts[row][:accepted], verdict.next_law[row]))
-    return outcomes
-
-
-def _forcing(accepted: int, rows: int, gamma: int) -> Tensor:
-    """Uniforms that accept the first tokens wherever possible and reject the next."""
-    uniforms = torch.full((rows, gamma), 1 - 2.0**-53, dtype=torch.float64)
-    uniforms[:, :accepted] = 0.0
-    return uniforms
-
-
-def _rows(law_of: LawOf, prefix: Prefix, drafts: Sequence[Prefix], positions: int) -> Tensor:
-    return torch.stack(
-        [torch.stack([law_of((*prefix, *d[:i])) for i in range(positions)]) for d in drafts]
-    )
+    shape: Shape,
+    drawn: str = INDEPENDENT,
+    greedy: bool = False,
+) -> float:
+    """``means_accepted`` of one pair."""
+    return float(means_accepted(verifier, [(target_law, draft_law)], shape, drawn, greedy))
 
 
 def plain_joint(target_law: LawOf, tokens: int) -> Tensor:
     """The joint law of plain decoding, ``[vocab] * tokens``."""
     vocab = len(target_law(()))
-    law = torch.zeros([vocab] * tokens, dtype=torch.float64)
-    for sequence in itertools.product(range(vocab), repeat=tokens):
-        probability = 1.0
-        for at, token in enumerate(sequence):
-            probability *= float(target_law(sequence[:at])[token])
-        law[sequence] = probability
+    law = torch.ones((), dtype=torch.float64)
+    level: list[Prefix] = [()]
+    for _ in range(tokens):
+        following = torch.stack([target_law(prefix) for prefix in level])
+        law = law.unsqueeze(-1) * following.reshape([*law.shape, vocab])
+        level = [(*prefix, token) for prefix in level for token in range(vocab)]
     return law
 
 

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ..bases import StepSession
+from ..growth import Growth
 from ..interfaces import Context, Drafter
 from ..targets.table import TableTarget
+from ..tree_bases import Frontier, TreeStepSession
 
 
 class TableDrafter(Drafter):
@@ -39,4 +41,36 @@ class TableDraftSession(StepSession):
         key = torch.zeros(self.context.rows, dtype=torch.int64)
         for token in chain[:, chain.shape[1] - order :].unbind(1):
             key = key * base + token
+        return self.table.logits[key]
+
+
+class TableTreeDrafter(Drafter):
+    """The same as trees, grown by a plan."""
+
+    def __init__(self, table: TableTarget, growth: Growth) -> None:
+        growth.check_vocabulary(table.vocab_size)
+        self.table, self.growth = table, growth
+        self.kind, self.max_nodes = growth.kind, growth.max_nodes
+
+    def start(self, context: Context) -> TableTreeSession:
+        return TableTreeSession(self.table, self.growth, context)
+
+
+class TableTreeSession(TreeStepSession):
+    """Looks up the newest ``order`` tokens before each place."""
+
+    def __init__(self, table: TableTarget, growth: Growth, context: Context) -> None:
+        super().__init__(context, growth)
+        self.table = table
+
+    def next_logits_at(self, frontier: Frontier) -> Tensor:
+        order, missing = self.table.order, self.table.vocab_size
+        beginning = [missing] * order
+        committed = [
+            [*beginning, *row[-order:]][-order:] if order else [] for row in self.context.tokens
+        ]
+        newest = torch.tensor(committed, dtype=torch.int64).reshape(self.context.rows, order)
+        key = torch.zeros_like(frontier.at)
+        for token in frontier.last(order, newest).unbind(-1) if order else ():
+            key = key * (missing + 1) + token
         return self.table.logits[key]
