@@ -62,7 +62,7 @@ def _given(model: Any, tokenizer: Any, target: Target | None, texts: list[str]) 
     return CausalLM(model, tokenizer)
 
 
-def _constraint(path: str, target: Target) -> Constraint:
+def _constraint(path: str, target: Target, stop_ids: list[int]) -> Constraint:
     """The grammar in a file, for the target's own tokens."""
     from .config.schema import GRAMMARS
     from .grammar import grammar_constraint
@@ -72,7 +72,7 @@ def _constraint(path: str, target: Target) -> Constraint:
         source = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
         raise InputError(f"grammar={path} cannot be read: {error}.") from None
-    kind, ends = GRAMMARS[file.suffix], sorted(target.eos_ids)
+    kind, ends = GRAMMARS[file.suffix], sorted(target.eos_ids | set(stop_ids))
     return grammar_constraint(kind, source, target.tokenizer, ends, target.vocab_size)
 
 
@@ -96,7 +96,7 @@ def engine_from(config: Any, target: Target | None = None, same_target: bool = F
         samples=run.samples,
         logprobs=run.logprobs,
         prompt_logprobs=run.prompt_logprobs,
-        constraint=_constraint(run.grammar, built.target) if run.grammar else None,
+        constraint=_constraint(run.grammar, built.target, run.stop_ids) if run.grammar else None,
         chat=run.chat,
         batch_size=runtime.batch_size,
         memory_check=runtime.memory_check,

@@ -25,6 +25,7 @@ from .guard import (
     clamp_and_flag,
     raise_flags,
 )
+from .hosttree import PADDING
 from .interfaces import (
     Context,
     Draft,
@@ -164,8 +165,9 @@ class Batch:
         context, sampler = self.context, self.context.sampler
         branches = None
         if sampler.reads_prefix:
-            at = torch.arange(-1, draft.width, device=context.device)
-            branches = Branches(draft.tokens, draft.shape, at.expand(context.rows, -1))
+            at = torch.arange(-1, draft.width, device=context.device).expand(context.rows, -1)
+            real = torch.nn.functional.pad(draft.mask, (1, 0), value=True)
+            branches = Branches(draft.tokens, draft.shape, at.where(real, PADDING))
         controlled = sampler.controlled(logits, context.tokens, branches)
         return Trial(
             draft=draft,

@@ -111,7 +111,8 @@ class Branches:
     Args:
         tokens: ``[batch, nodes]`` drafted tokens so far.
         tree: their shape.
-        at: ``[batch, places]``, the node behind which each law is asked for; -1 is the root.
+        at: ``[batch, places]``, the node behind which each law is asked for; -1 is the root, and
+            below it is padding, whose law nobody reads.
     """
 
     tokens: Tensor

@@ -118,10 +118,18 @@ def test_drafters_specs_say_what_their_objects_say(name: str) -> None:
     assert spec.factory(config, target_of("llama")).kind == spec.kind_of(config)
 
 
-@pytest.mark.parametrize("key", ["sampling.num_beams=4", "num_beams=4", "sampling.do_sample=true"])
-def test_what_is_not_offered_is_no_key(key: str) -> None:
-    with pytest.raises(ConfigError, match="num_beams|do_sample"):
-        compose([key])
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("sampling.num_beams=4", "beam search is not offered, samples=N"),
+        ("num_beams=4", "beam search is not offered"),
+        ("sampling.do_sample=true", "sampling.temperature=0 is greedy"),
+        ("max_length=9", "max_new_tokens"),
+    ],
+)
+def test_what_others_call_it_is_answered_with_what_does_the_job(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        compose([override])
 
 
 def test_a_lossy_rule_says_so() -> None:

@@ -17,6 +17,8 @@ from .results import kept_config
 if TYPE_CHECKING:
     from ..engine import Engine
 
+LOSSY = "lossy: this verifier does not keep the target's law"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -104,4 +106,4 @@ def _answer_due(
         runner = Runner(engine, kept_config(run.config), lossless, as_json, out, bar)
         runner.run(talks)
     reason = runner.finish_reason if len(runner.metrics) == 1 else ""
-    note(summary(runner.metrics, runner.seconds, reason))
+    note(summary(runner.metrics, runner.seconds, reason) + ("" if lossless else "; " + LOSSY))

@@ -28,6 +28,17 @@ _WORDS: dict[Any, str] = {
 # YAML reads these words as text; the command line reads them as numbers.
 _FLOAT_WORDS = {"inf", "+inf", "-inf", "nan"}
 _UNFIT = object()
+# Options of other libraries that people try, and what does their job here.
+ABROAD = {
+    "num_beams": "beam search is not offered, samples=N gives several answers; ",
+    "num_return_sequences": "samples=N gives several answers; ",
+    "do_sample": "sampling.temperature=0 is greedy and anything above samples; ",
+    "max_length": "max_new_tokens counts the answer alone; ",
+    "eos_token_id": "stop_ids=[...] adds ids that end an answer; ",
+    "bad_words_ids": "sampling.bad_words=[[...]] bans sequences of ids; ",
+    "num_assistant_tokens": "policy.gamma is the draft's length; ",
+    "prompt_lookup_num_tokens": "drafter=prompt_lookup with policy.gamma does that; ",
+}
 
 
 def read_record(
@@ -164,7 +175,7 @@ def _describe(hint: Any) -> str:
 
 def _unknown_key(name: str, names: list[str], key: str, owner: str, elsewhere: str) -> str:
     owner = f" of {owner}" if owner else ""
-    hint = elsewhere or near_match(name, names)
+    hint = ABROAD.get(name, "") or elsewhere or near_match(name, names)
     keys = ", ".join(names) or "none"
     return f"{_join(key, name)} is not a key{owner}; {hint}keys: {keys}."
 
