@@ -12,6 +12,7 @@ from .errors import ForedraftError, PluginFault
 from .interfaces import Context, Draft, Drafter, Verdict, Verifier
 from .law import DenseLaw, DraftLaw, PointMass
 from .readback import RowRead
+from .specs import WITHOUT_REPLACEMENT
 from .tree import Tree
 
 BAD_ID, BAD_LAW, BAD_TARGET, BAD_TREE = 1, 2, 4, 8
@@ -153,10 +154,19 @@ def clamp_and_flag(draft: Draft, vocab_size: int, gammas: list[int]) -> tuple[Dr
     safe = draft.tokens.clamp(0, vocab_size - 1)
     bad_id = ((safe != draft.tokens) & real).any(1)
     # A point mass on a wrong id is reported as the wrong id that it is, not as a wrong law.
-    bad_law = (~draft.law.valid(safe) & (safe == draft.tokens) & real).any(1)
+    bad_law = (~draft.law.valid(safe) & (safe == draft.tokens) & _lawful(draft, tree)).any(1)
     flags = bad_id.double() * BAD_ID + bad_law.double() * BAD_LAW + bad_tree.double() * BAD_TREE
     law = PointMass(safe) if isinstance(draft.law, PointMass) else draft.law  # it indexes by them
     return Draft(safe.where(real, 0), draft.lengths, law, tree, draft.drawn), flags
+
+
+def _lawful(draft: Draft, tree: Tree | None) -> torch.Tensor:
+    """Nodes whose law has to give them a probability: without replacement, nothing may be left of
+    it for a later sibling."""
+    if tree is None or draft.drawn != WITHOUT_REPLACEMENT:
+        return draft.mask
+    eldest = tree.first_child(draft.mask).gather(1, tree.contexts)
+    return draft.mask & (eldest == torch.arange(draft.width, device=eldest.device))
 
 
 def _sound_tree(draft: Draft, gammas: list[int]) -> tuple[Tree | None, torch.Tensor]:

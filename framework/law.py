@@ -55,7 +55,7 @@ class DenseLaw(DraftLaw):
     """
 
     def __init__(self, probs: Tensor, index: Tensor | None = None) -> None:
-        self.probs, self.index = probs, index
+        self.probs, self.index = probs.contiguous(), index  # rows are read by flat index
 
     def prob(self, tokens: Tensor) -> Tensor:
         if self.index is None:
@@ -80,7 +80,9 @@ class DenseLaw(DraftLaw):
         if self.index is not None and nodes is not None:
             laws = self.index.gather(1, nodes)
         assert laws is not None
-        return self.probs.gather(1, laws.unsqueeze(-1).expand(-1, -1, self.probs.shape[-1]))
+        first = torch.arange(len(laws), device=laws.device).unsqueeze(1) * self.probs.shape[1]
+        flat = self.probs.flatten(0, 1).index_select(0, (first + laws).flatten())
+        return flat.view(*laws.shape, -1)
 
 
 class PointMass(DraftLaw):

@@ -23,8 +23,9 @@ def leading(stands: Tensor) -> Tensor:
 
 def law_at(target_probs: Tensor, position: Tensor) -> Tensor:
     """The target's law at one position per row: ``[batch, vocab]``."""
-    index = position.view(-1, 1, 1).expand(-1, 1, target_probs.shape[-1])
-    return target_probs.gather(1, index).squeeze(1)
+    # By flat index: a gather through an expanded one is ten times slower.
+    first = torch.arange(len(position), device=position.device) * target_probs.shape[1]
+    return target_probs.flatten(0, 1).index_select(0, first + position)
 
 
 def longest_path(draft: Draft, stands: Tensor) -> tuple[Tensor, Tensor, Tensor]:

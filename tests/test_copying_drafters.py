@@ -121,7 +121,9 @@ def table(seed: int) -> TableTarget:
 
 
 @pytest.mark.parametrize(
-    ("name", "gamma"), [*((name, 3) for name in NEW), ("recycling", 1), ("jacobi", 1)]
+    ("name", "gamma"),
+    [(name, 3) for name in NEW if name not in ("lookup, few nodes", "jacobi, cold")]
+    + [("recycling", 1)],
 )
 def test_sampled_answers_follow_the_joint_law(name: str, gamma: int) -> None:
     """Four tokens take several rounds, so that the later ones use what was learned."""
@@ -396,7 +398,8 @@ def test_what_was_fed_in_a_round() -> None:
     target = CausalLM(model_of("llama"))  # no EOS: no row leaves
     batch = make_batch(engine_of(target, DRAFTERS["recycling"](target), 3), PROMPTS)
     heard: list[Round] = []
-    batch.drafter.observe = heard.append  # type: ignore[method-assign]
+    learn = batch.drafter.observe
+    batch.drafter.observe = lambda one: (heard.append(one), learn(one))[1]  # type: ignore[method-assign]
     for _ in range(8):
         before = [row[-1] for row in batch.context.tokens]
         with torch.inference_mode():
