@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .builtin import JacobiConfig
 
 UNKNOWN = -1
+# Places of a pool. Fixed, so that what a row drafts does not depend on the length of other rows.
+PLACES = 1 << 15
 
 
 class Jacobi(Drafter):
@@ -38,7 +40,7 @@ class Jacobi(Drafter):
         return JacobiSession(self, context)
 
     def session_bytes(self, rows: int, capacity: int) -> int:
-        return rows * (self.order - 1) * (places_for(capacity) + 1) * 4
+        return rows * (self.order - 1) * (PLACES + 1) * 4
 
 
 class JacobiSession(DraftSession):
@@ -48,7 +50,7 @@ class JacobiSession(DraftSession):
     target's guess for this very position, made behind a draft that did not stand; else the token
     before it once more. All of the draft is fed, so that even a useless one brings guesses.
 
-    There is a pool ``[rows, places + 1]`` int32 for each length of context. Contexts that happen to
+    There is a pool ``[rows, PLACES + 1]`` int32 for each length of context. Contexts that happen to
     share a place share the token, which costs a guess at times and nothing else.
     """
 
@@ -56,9 +58,8 @@ class JacobiSession(DraftSession):
         self.context, self.sizes = context, range(1, drafter.order)
         self.window = max(drafter.order - 1, 1)
         rows, device = context.rows, context.device
-        self.places = places_for(context.capacity)
         self.pools = [
-            torch.full((rows, self.places + 1), UNKNOWN, dtype=torch.int32, device=device)
+            torch.full((rows, PLACES + 1), UNKNOWN, dtype=torch.int32, device=device)
             for _ in self.sizes
         ]
         self.slots = torch.arange(rows, device=device)
@@ -74,8 +75,7 @@ class JacobiSession(DraftSession):
         carried = self._carried(width)
         ids = self._newest([0] * self.context.rows)
         for position in range(width):
-            token = ids[:, -1]
-            token = self._pooled(ids, token, carried[:, position])
+            token = self._pooled(ids, carried[:, position])
             ids = torch.cat([ids, token.unsqueeze(1)], 1)
         tokens = ids[:, self.window :]
         return Draft(tokens, gammas, PointMass(tokens))
@@ -107,10 +107,10 @@ class JacobiSession(DraftSession):
         places = (first + steps).clamp(max=self.guesses.shape[1] - 1)
         return self.guesses.gather(1, places).where(steps < count, UNKNOWN)
 
-    def _pooled(self, ids: Tensor, token: Tensor, carried: Tensor) -> Tensor:
-        token = torch.where(carried != UNKNOWN, carried, token)
+    def _pooled(self, ids: Tensor, carried: Tensor) -> Tensor:
+        token = torch.where(carried != UNKNOWN, carried, ids[:, -1])
         for size, pool in zip(self.sizes, self.pools, strict=True):
-            found = pool[self.slots, place_of(ids[:, -size:].unbind(1), self.places)].long()
+            found = pool[self.slots, place_of(ids[:, -size:].unbind(1))].long()
             token = torch.where(found != UNKNOWN, found, token)
         return token
 
@@ -123,7 +123,7 @@ class JacobiSession(DraftSession):
         before = self._newest([len(row.emitted) for row in outcome.rows])
         contexts = branches.last(self.window, before)
         for size, pool in zip(self.sizes, self.pools, strict=True):
-            keys = place_of(contexts[..., -size:].unbind(-1), self.places)
+            keys = place_of(contexts[..., -size:].unbind(-1))
             write(pool, self.slots, keys, self.guesses, fed.order)
 
     def _newest(self, without: Sequence[int]) -> Tensor:
@@ -140,20 +140,15 @@ class JacobiSession(DraftSession):
             found: dict[tuple[int, int], int] = {}  # of several tokens for one place, the last
             for row, ids in enumerate(self.context.tokens):
                 for end in range(size, len(ids)):
-                    found[row, place_of(ids[end - size : end], self.places)] = ids[end]
+                    found[row, place_of(ids[end - size : end])] = ids[end]
             if found:
-                rows, keys = upload(list(found), pool.device).unbind(1)
-                pool[rows, keys] = upload(list(found.values()), pool.device).int()
+                slots, keys = upload(list(found), pool.device).unbind(1)
+                pool[slots, keys] = upload(list(found.values()), pool.device).int()
 
 
-def places_for(capacity: int) -> int:
-    """Places of a pool: a power of 2, so many that a whole text and its guesses rarely collide."""
-    return 1 << (16 * capacity).bit_length()
-
-
-def place_of(context: Iterable[Any], places: int) -> Any:
+def place_of(context: Iterable[Any]) -> Any:
     """Where a context stands in its pool; of ids, or of tensors of ids, oldest first."""
     place: Any = 0
     for token in context:
-        place = (place * 40503 + token + 1) % places
+        place = (place * 40503 + token + 1) % PLACES
     return place

@@ -117,8 +117,8 @@ class TokenRecyclingSession(DraftSession):
             places += [(row, token) for token in found]
             lines += [_filled(behind, count, vocab) for behind in found.values()]
         if places:
-            row, token = upload(places, self.context.device).unbind(1)
-            self.matrix[row, token] = upload(lines, self.context.device).int()
+            slots, tokens = upload(places, self.context.device).unbind(1)
+            self.matrix[slots, tokens] = upload(lines, self.context.device).int()
 
 
 @dataclass(frozen=True)

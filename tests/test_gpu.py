@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from law_cases import RULES, VERIFIERS
 
 from foredraft.framework import Draft, Engine, Tree, Trial, load
