@@ -25,7 +25,7 @@ from ..plugins.registry import KINDS
 from .safety import check_key, check_value
 
 GROUPS = (*KINDS, "sampling", "runtime", "experiment", "local")
-BY_HAND = ("prompt", "prompts", "out")
+BY_HAND = ("prompt", "prompts", "out", "grammar")
 MAX_RUNS = 10_000
 
 
