@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import load
     from .bases import StepSession, TokenSession
+    from .constraints import Constraint, ConstraintState
     from .engine import Defaults, Engine
     from .errors import ConfigError, ForedraftError, InputError, PluginFault
+    from .grammar import grammar_constraint
+    from .growth import Growth, TreeConfig
     from .interfaces import (
         Context,
         Draft,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from .requests import Answer, Request
     from .specs import DrafterSpec, DraftKind, PolicySpec, TargetSpec, VerifierSpec
     from .tree import Branches, Tree
+    from .tree_bases import Frontier, TreeStepSession
 
 _HOMES = {
     "api": ("load",),
@@ -51,15 +55,21 @@ _HOMES = {
     "params": ("SamplingParams",),
     "specs": ("DraftKind", "DrafterSpec", "PolicySpec", "TargetSpec", "VerifierSpec"),
     "tree": ("Branches", "Tree"),
+    "growth": ("Growth", "TreeConfig"),
+    "tree_bases": ("Frontier", "TreeStepSession"),
+    "constraints": ("Constraint", "ConstraintState"),
+    "grammar": ("grammar_constraint",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Answer", "Branches", "ConfigError", "Context", "Defaults", "DenseLaw", "Draft", "DraftKind",
-    "DraftLaw", "DraftSession", "Drafter", "DrafterSpec", "Engine", "ForedraftError", "GammaPolicy",
-    "InputError", "PluginFault", "PointMass", "PolicySession", "PolicySpec", "Request", "Round",
-    "SamplingParams", "Scored", "StepSession", "Target", "TargetSession", "TargetSpec",
-    "TokenSession", "Tree", "Trial", "Verdict", "Verifier", "VerifierSpec", "hookimpl", "load",
+    "Answer", "Branches", "ConfigError", "Constraint", "ConstraintState", "Context", "Defaults",
+    "DenseLaw", "Draft", "DraftKind", "DraftLaw", "DraftSession", "Drafter", "DrafterSpec",
+    "Engine", "ForedraftError", "Frontier", "GammaPolicy", "Growth", "InputError", "PluginFault",
+    "PointMass", "PolicySession", "PolicySpec", "Request", "Round", "SamplingParams", "Scored",
+    "StepSession", "Target", "TargetSession", "TargetSpec", "TokenSession", "Tree", "TreeConfig",
+    "TreeStepSession", "Trial", "Verdict", "Verifier", "VerifierSpec", "grammar_constraint",
+    "hookimpl", "load",
 ]  # fmt: skip
 
 

@@ -117,7 +117,6 @@ class Engine:
         """Runs answers as one batch and yields every round; the answers fill as it goes."""
         if self.defaults.memory_check:
             longest = max(len(a.request.prompt) + self._limit(a.request) for a in answers)
-            longest += self.parts.drafter.max_nodes
             check_fits(self.parts.target, self.parts.drafter, len(answers), longest)
         for answer in answers:
             if answer.request.prompt_logprobs:

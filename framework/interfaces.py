@@ -234,9 +234,12 @@ class Context:
         branches = self._behind(drafted) if self.sampler.reads_prefix else None
         return self.sampler.draft_law(logits.unsqueeze(1), self.tokens, branches).squeeze(1)
 
-    def branch_law(self, logits: Tensor, branches: Branches) -> Tensor:
-        """The same behind several nodes of a tree: ``[batch, places, vocab]``."""
-        return self.sampler.draft_law(logits, self.tokens, branches)
+    def branch_law(
+        self, logits: Tensor, branches: Branches, full: Tensor | None = None
+    ) -> Tensor:
+        """The same behind several nodes of a tree: ``[batch, places, vocab]``; ``full`` are the
+        controlled logits, if they were asked for already."""
+        return self.sampler.draft_law(logits, self.tokens, branches, full)
 
     def draw(self, probs: Tensor, position: int) -> Tensor:
         """Draws drafted token number ``position`` of this round. ``[batch, vocab] -> [batch]``."""

@@ -12,7 +12,7 @@ from .interfaces import Drafter, Target
 def check_fits(target: Target, drafter: Drafter, rows: int, capacity: int) -> int:
     """Returns the bytes of all caches, or refuses a run that cannot fit, with the numbers."""
     parts = {
-        "target cache": target.session_bytes(rows, capacity),
+        "target cache": target.session_bytes(rows, capacity + drafter.max_nodes),
         "drafter cache": drafter.session_bytes(rows, capacity),
     }
     needed, free = sum(parts.values()), free_bytes(target.device)

@@ -59,10 +59,17 @@ class Sampler:
         return logits
 
     def draft_law(
-        self, logits: Tensor, committed: Committed = (), branches: Branches | None = None
+        self,
+        logits: Tensor,
+        committed: Committed = (),
+        branches: Branches | None = None,
+        full: Tensor | None = None,
     ) -> Tensor:
-        """A drafter's logits through as many transforms as ``sampling.draft`` says."""
-        full = self.controlled(logits, committed, branches)
+        """A drafter's logits through as many transforms as ``sampling.draft`` says.
+
+        ``full`` are the controlled logits, where a caller has them already.
+        """
+        full = self.controlled(logits, committed, branches) if full is None else full
         if self._drafting is None:
             return self.law(full)
         plain = logits if logits.dtype == torch.float64 else logits.float()

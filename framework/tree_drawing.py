@@ -110,7 +110,7 @@ class Growing:
         if drawn == DETERMINISTIC:
             tokens = likeliest(plain, count)
         else:
-            law = self.context.branch_law(logits, frontier)
+            law = self.context.branch_law(logits, frontier, plain)
             if drawn == WITHOUT_REPLACEMENT and count > 1:
                 law = with_spares(law, plain, count)
             self.laws.append(law)
