@@ -82,7 +82,7 @@ class DenseLaw(DraftLaw):
         assert laws is not None
         first = torch.arange(len(laws), device=laws.device).unsqueeze(1) * self.probs.shape[1]
         flat = self.probs.flatten(0, 1).index_select(0, (first + laws).flatten())
-        return flat.view(*laws.shape, -1)
+        return flat.view(*laws.shape, self.probs.shape[-1])
 
 
 class PointMass(DraftLaw):
