@@ -192,7 +192,7 @@ def test_cfg_prints_the_config_and_stops(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "drafter" / "long.yaml").write_text(preset)
     done = cli("drafter=long", "--config-dir", str(tmp_path), "--cfg", "stop=true", "prompt=a: b")
     config = yaml.safe_load(done.out)
-    assert config["drafter"] == {"name": "ngram", "order": 5, "path": None}
+    assert config["drafter"].items() >= {"name": "ngram", "order": 5, "path": None}.items()
     assert config["stop"] == ["true"] and config["prompt"] == "a: b"
 
 

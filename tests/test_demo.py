@@ -64,7 +64,7 @@ def test_a_near_tie_does_not_hide_a_difference() -> None:
 
 
 def test_the_trace_shows_the_three_kinds_of_token() -> None:
-    row = RowOutcome(0, [1, 2, 3], 1, [1, 9], [0.5, 0.1])
+    row = RowOutcome(0, [1, 2, 3], 1, [1, 9], [0.5, 0.1], rejected=[2])
     text = trace([Round(0, [row])], NumberTokenizer(10))
     styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
     assert styles == {"1": "green", "2": "red strike", "9": "bold cyan"}
