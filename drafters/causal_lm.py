@@ -97,7 +97,7 @@ class ModelSession(TreeStepSession):
             self._fed = []
             return self._catch_up().unsqueeze(1)
         nodes = frontier.at.clamp(min=0)
-        tokens = frontier.tokens.gather(1, nodes).to(self.model.device)
+        tokens = frontier.tokens.gather(1, nodes).clamp(max=self.last_id).to(self.model.device)
         ahead = sum(level.shape[1] for level in self._fed)
         self._fed.append(frontier.at)
         branch = self._branch(frontier)

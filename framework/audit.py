@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .decoding import Batch, Parts
+from .errors import InputError
 from .interfaces import Draft, Trial, Verdict
 from .law import DenseLaw, DraftLaw, PointMass
 from .noise import Stream, draw
@@ -81,8 +82,11 @@ class Audit:
 def audit(parts: Parts, answers: Sequence[Answer]) -> Audit:
     """Runs requests as one batch and derives every decision again.
 
-    Requests with processors or constraints that have a state are derived with a fresh one.
+    Raises:
+        InputError: a request has processors with a state: their laws depend on the calls made.
     """
+    if any(hasattr(p, "fork") for answer in answers for p in answer.request.processors):
+        raise InputError("an audit cannot derive the laws of processors with a state; drop them.")
     batch, records = Batch(parts, list(answers)), []
     while batch.answers:
         live, committed = list(batch.answers), [list(row) for row in batch.context.tokens]
@@ -140,7 +144,7 @@ def _derive(parts: Parts, record: Recorded) -> Finding:
     depths = torch.nn.functional.pad(draft.shape.depths + 1, (1, 0)) + answered
     trial = Trial(
         draft=draft,
-        target_probs=sampler.law(controlled),
+        target_probs=sampler.law(controlled).nan_to_num_(nan=0.0),
         uniforms=noise.uniform(Stream.ACCEPT, record.round_index, 0, draft.width),
         logits=controlled,
         greedy=sampler.greedy,

@@ -171,7 +171,9 @@ class Batch:
         controlled = sampler.controlled(logits, context.tokens, branches)
         return Trial(
             draft=draft,
-            target_probs=sampler.law(controlled),
+            # No law behind what is impossible (a ban on all tokens, say) is zeros, not NaN: nothing
+            # that multiplies it with a weight of 0 is spoilt, and reaching it is still noticed.
+            target_probs=sampler.law(controlled).nan_to_num_(nan=0.0),
             uniforms=context.noise.uniform(Stream.ACCEPT, context.round_index, 0, draft.width),
             logits=controlled,
             greedy=sampler.greedy,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .checks import check_whole
 from .constraints import Constraint
 from .decoding import Parts, decode
-from .errors import InputError
+from .errors import InputError, near_match
 from .interfaces import Round
 from .logprobs import prompt_scores
 from .memory import check_fits
@@ -65,6 +65,7 @@ class Engine:
     def request(self, prompt: Prompt, index: int = 0, **options: Any) -> Request:
         """A request from text, chat messages or ids; ``options`` are fields of ``Request``."""
         chat = options.pop("chat", self.defaults.chat)
+        _check_names(options)
         values = {name: getattr(self.defaults, name) for name in REQUESTED} | options
         stop = values["stop"]
         values["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
@@ -81,6 +82,8 @@ class Engine:
 
     def generate(self, prompt: Prompt, **options: Any) -> Answer:
         """Answers one prompt."""
+        if "samples" in options:
+            raise InputError("generate gives one answer; use generate_many for samples.")
         return self.generate_many([prompt], samples=1, **options)[0]
 
     def generate_many(
@@ -165,3 +168,17 @@ class Engine:
         verifier, drafter = names["verifier"], names["drafter"]
         check_pair(parts.verifier, verifier, drafter, kind, temperature, known_rules())
         check_target(parts.target.trees, names["target"], drafter, kind)
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    """Refuses what is no field of a request, naming the near match."""
+    known = sorted({f.name for f in fields(Request)} - {"prompt", "index"})
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"option {name!r} is not possible; {near_match(name, known)}it must be one of "
+                f"{', '.join(known)}, chat."
+            )
+    for name in ("stop_ids", "processors"):
+        if not isinstance(options.get(name, ()), Collection):
+            raise InputError(f"{name}={options[name]!r} is not possible; it must be a list.")

@@ -205,4 +205,7 @@ def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab
                 "drawn from (NaN, negative, not summing to 1, or zero at a drafted token)."
             )
         if flag & BAD_TARGET:
-            raise PluginFault(f"{target} gave logits in row {row} that are NaN or allow no token.")
+            raise PluginFault(
+                f"{target} gave logits in row {row} that are NaN or allow no token, or the request's bans, "
+                "processors and constraint together leave none."
+            )

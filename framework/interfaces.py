@@ -120,7 +120,7 @@ class Trial:
         target_probs: ``[batch, width + 1, vocab]``, the target's laws: row 0 is the one that
             follows the newest committed token, row i + 1 the one that follows node i. In a chain,
             row i is therefore the law that node i had to follow; in a tree, row
-            ``draft.shape.contexts[i]``.
+            ``draft.shape.contexts[i]``. A row where no token is possible is all zeros.
         uniforms: ``[batch, width]`` float64 in [0, 1), one per node, fresh for this round.
         logits: ``[batch, width + 1, vocab]``, the same rows before temperature and truncation.
         greedy: ``[batch]`` bool, the rows whose temperature is 0.
@@ -234,9 +234,7 @@ class Context:
         branches = self._behind(drafted) if self.sampler.reads_prefix else None
         return self.sampler.draft_law(logits.unsqueeze(1), self.tokens, branches).squeeze(1)
 
-    def branch_law(
-        self, logits: Tensor, branches: Branches, full: Tensor | None = None
-    ) -> Tensor:
+    def branch_law(self, logits: Tensor, branches: Branches, full: Tensor | None = None) -> Tensor:
         """The same behind several nodes of a tree: ``[batch, places, vocab]``; ``full`` are the
         controlled logits, if they were asked for already."""
         return self.sampler.draft_law(logits, self.tokens, branches, full)

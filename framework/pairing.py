@@ -46,7 +46,9 @@ def check_pair(
 
     if able(rule):
         return
-    possible = " or ".join(f"verifier={name}" for name, other in others if other.lossless and able(other))
+    possible = " or ".join(
+        f"verifier={name}" for name, other in others if other.lossless and able(other)
+    )
     remedy = f"use {possible}" if possible else "no installed verifier does"
     if not rule.judges(kind):
         raise ConfigError(

@@ -70,9 +70,12 @@ class Sampler:
         ``full`` are the controlled logits, where a caller has them already.
         """
         full = self.controlled(logits, committed, branches) if full is None else full
+        plain = logits if logits.dtype == torch.float64 else logits.float()
+        if self.controls:
+            # Where bans leave a drafter nothing, any law will do: nothing it drafts there can stand.
+            full = plain.where((full == -torch.inf).all(-1, keepdim=True), full)
         if self._drafting is None:
             return self.law(full)
-        plain = logits if logits.dtype == torch.float64 else logits.float()
         return self._drafting.law(torch.where(self._mirrored.view(-1, 1, 1), full, plain))
 
     def law(self, logits: Tensor) -> Tensor:

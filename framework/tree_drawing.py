@@ -119,7 +119,8 @@ class Growing:
             return tokens, uniforms  # nobody reads the scores
         above = self.scores.gather(1, frontier.at.clamp(min=0)).where(frontier.at >= 0, 0.0)
         own = plain.gather(-1, tokens) - plain.logsumexp(-1, keepdim=True)
-        return tokens, above.unsqueeze(-1) + own.double()
+        # A path on which nothing is possible any more is expanded last.
+        return tokens, (above.unsqueeze(-1) + own.double()).nan_to_num(nan=-torch.inf)
 
 
 def likeliest(logits: Tensor, count: int) -> Tensor:

@@ -21,6 +21,7 @@ from helpers import (
     random_prompts,
     rounds_of,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from foredraft.drafters.builtin import (
     JacobiConfig,
@@ -208,6 +209,42 @@ def test_a_drafter_hears_of_rounds_that_drafted_nothing(name: str) -> None:
     rounds = rounds_of(engine_of(target, DRAFTERS[name](target), policy, max_new_tokens=16), [[0]])
     assert all(not one.rows[0].drafted for one in rounds[:7])
     assert rounds[7].rows[0].accepted == (0 if name == "jacobi, no pool" else 4)
+
+
+class _NoReads(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket not in (
+            torch.ops.aten._local_scalar_dense,
+            torch.ops.aten.nonzero,
+            torch.ops.aten.masked_select,
+        ), f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_nothing_is_read_from_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, _ = reference()
+    batch = make_batch(engine_of(target, DRAFTERS[name](target), 4), PROMPTS)
+    propose, observe = batch.drafter.propose, batch.drafter.observe
+
+    def fault(tensor: torch.Tensor) -> Any:
+        raise AssertionError("tolist waits for the device")
+
+    def guarded(call: Callable[..., Any]) -> Callable[..., Any]:
+        def inside(argument: Any) -> Any:
+            with _NoReads(), monkeypatch.context() as patch:  # type: ignore[no-untyped-call]
+                patch.setattr(torch.Tensor, "tolist", fault)
+                return call(argument)
+
+        return inside
+
+    batch.drafter.propose = guarded(propose)  # type: ignore[method-assign]
+    batch.drafter.observe = guarded(observe)  # type: ignore[method-assign]
+    for _ in range(6):
+        with torch.inference_mode():
+            batch.step()
+    with pytest.raises(AssertionError, match="waits"), _NoReads():  # type: ignore[no-untyped-call]
+        torch.ones(2).sum().item()
 
 
 # --- tries ----------------------------------------------------------------------------------

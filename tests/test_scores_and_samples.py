@@ -11,7 +11,7 @@ from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.ngram import Ngram
 from foredraft.drafters.prompt_lookup import PromptLookup
 from foredraft.framework.engine import Engine
-from foredraft.framework.errors import ConfigError
+from foredraft.framework.errors import ConfigError, InputError
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.requests import Answer
 from foredraft.framework.sampling import Sampler
@@ -139,3 +139,17 @@ def test_impossible_numbers_of_samples_are_refused(samples: object) -> None:
 def test_an_unknown_kind_of_scores_is_refused() -> None:
     with pytest.raises(ConfigError, match="logprobs='all' is not possible"):
         engine(1).generate(PROMPT, logprobs="all")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"temperature": 2}, "option 'temperature' is not possible"),
+        ({"samples": 2}, "use generate_many"),
+        ({"stop_ids": 3}, "stop_ids=3 is not possible; it must be a list"),
+        ({"max_new_token": 3}, "did you mean 'max_new_tokens'"),
+    ],
+)
+def test_options_that_do_not_exist_are_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        engine(1).generate(PROMPT, **options)

@@ -34,6 +34,9 @@ class LenientVerifier(Verifier):
         likely = self._greedy(trial).double()
         accept_probs = torch.where(trial.greedy.unsqueeze(1), likely, self._sampled(trial))
         accept_probs = accept_probs.where(draft.mask, 0.0)
+        # What a control bans is no matter of lenience.
+        allowed = token_probs(trial.logits, draft.tokens) > -torch.inf
+        accept_probs = accept_probs.where(allowed, 0.0)
         accepted = leading(trial.uniforms < accept_probs)
         return Verdict(accepted, correction_law(draft, trial.target_probs, accepted), accept_probs)
 

@@ -100,7 +100,7 @@ class _Walk:
         mass = left.sum(-1, keepdim=True).double()
         # 0 if target and draft are equal, in which case the node stood.
         total = (mass + (1 - weight)).clamp(min=1e-30)
-        left = left / total.to(left.dtype)
+        left = (left / total.to(left.dtype)).to(self.kept.dtype)  # draft laws may be wider
         # Without a host read no row can be left out: it goes where none is read.
         slot = torch.where(self.done.squeeze(1), self.spare, visit.slot.squeeze(1))
         self.kept.index_copy_(0, slot, left)
