@@ -14,8 +14,17 @@ from foredraft.framework.plugins import registry
 
 BUILT_IN = {
     "target": {"causal_lm", "smollm2", "table"},
-    "drafter": {"none", "prompt_lookup", "ngram", "causal_lm", "early_exit", "quantized"},
-    "verifier": {"token", "greedy"},
+    "drafter": {
+        "none",
+        "prompt_lookup",
+        "ngram",
+        "causal_lm",
+        "early_exit",
+        "quantized",
+        "token_recycling",
+        "jacobi",
+    },
+    "verifier": {"token", "greedy", "block", "coupled", "recursive", "kseq", "traversal"},
     "policy": {"fixed"},
 }
 
