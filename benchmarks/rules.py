@@ -45,11 +45,13 @@ RULES = (
 )  # fmt: skip
 
 
-def cells(plain: Engine, temperature: int, chosen: list[str]) -> dict[tuple[str, str], Engine]:
+def cells(
+    plain: Engine, temperature: int, chosen: list[str], rules: list[str]
+) -> dict[tuple[str, str], Engine]:
     """Engines by drafter and rule, for the pairs that are possible and say something new."""
     found = {}
     for drafter in chosen:
-        for rule in RULES:
+        for rule in rules:
             texts = [*DRAFTERS[drafter], f"verifier={rule}", f"sampling.temperature={temperature}"]
             try:
                 engine = with_drafter(plain, *texts)
@@ -68,7 +70,9 @@ def table(options: argparse.Namespace, plain: Engine, prompts: list[list[int]]) 
         base = with_drafter(
             plain, "drafter=none", "policy.gamma=0", f"sampling.temperature={temperature}"
         )
-        for (drafter, rule), engine in cells(plain, temperature, options.drafters).items():
+        for (drafter, rule), engine in cells(
+            plain, temperature, options.drafters, options.rules
+        ).items():
             sides = {
                 "plain": lambda p, e=base: run_engine(e, [p], max_new_tokens=options.tokens),
                 "cell": lambda p, e=engine: run_engine(e, [p], max_new_tokens=options.tokens),
@@ -219,6 +223,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--drafters", nargs="+", default=list(DRAFTERS), choices=list(DRAFTERS))
+    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
     parser.add_argument("--kernels", choices=("library", "tuned"), default="tuned")
     options = parser.parse_args()
     plain = plain_engine(options.kernels)
