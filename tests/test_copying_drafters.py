@@ -128,7 +128,7 @@ def table(seed: int) -> TableTarget:
 )
 def test_sampled_answers_follow_the_joint_law(name: str, gamma: int) -> None:
     """Four tokens take several rounds, so that the later ones use what was learned."""
-    target, prompt, draws, length = table(5), [1, 0, 1, 2, 0, 1], 20_000, 4
+    target, prompt, draws, length = table(5), [1, 0, 1, 2, 0, 1], 10_000, 4
     drafter = DRAFTERS[name](target)
     rule = RecursiveVerifier() if drafter.kind.tree else TokenVerifier()
     parts = Parts(target, drafter, rule, Fixed(FixedConfig(gamma)), {})

@@ -26,7 +26,9 @@ def test_every_rule_follows_the_joint_law(rule: str) -> None:
     assert min(found) > FLOOR, found
 
 
-@pytest.mark.parametrize("rule", ["block", "recursive/without_replacement"])
+@pytest.mark.parametrize(
+    "rule", [pytest.param("block", marks=pytest.mark.slow), "recursive/without_replacement"]
+)
 def test_every_control_follows_the_joint_law(rule: str) -> None:
     settings = list(CONTROLS.values())
     found = law_p_values(
