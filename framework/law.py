@@ -16,6 +16,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from .errors import PluginFault
+
 
 class DraftLaw(ABC):
     """The laws of a draft's nodes."""
@@ -38,7 +40,11 @@ class DraftLaw(ABC):
 
     @abstractmethod
     def rows(self, nodes: Tensor | None = None) -> Tensor:
-        """The laws written out: ``[batch, places, vocab]``."""
+        """The laws written out: ``[batch, places, vocab]``.
+
+        Raises:
+            PluginFault: for a point mass, which is not.
+        """
 
     def overlap(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
         """``sum(min(target, draft))``, the acceptance rate beta (Leviathan et al. 2023,
@@ -103,7 +109,11 @@ class PointMass(DraftLaw):
         return tokens == self.tokens
 
     def rows(self, nodes: Tensor | None = None) -> Tensor:
-        raise NotImplementedError("a point mass has no vocabulary to be written out over")
+        raise PluginFault(
+            "a PointMass cannot be written out over the vocabulary; a rule that judges chosen tokens "
+            "asks it for prob, residual or overlap, one that cannot leaves 'deterministic' out of "
+            "chains and trees."
+        )
 
     def overlap(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
         return target_rows.gather(-1, self._at(nodes)).squeeze(-1)

@@ -223,7 +223,7 @@ def test_masks_over_tokens_of_many_bytes() -> None:
 
     folder = cache_folder() / FOLDER
     if not is_whole(folder):
-        pytest.skip("SmolLM2 is not there; run `foredraft fetch smollm2`")
+        pytest.fail("SmolLM2 is not there; run `foredraft fetch smollm2` (make test does)")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     eos = tokenizer.eos_token_id
     signs = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))

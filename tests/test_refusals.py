@@ -219,3 +219,15 @@ def test_tuning_leaves_the_global_generator_alone() -> None:
     before = torch.random.get_rng_state()
     tune(model)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_point_mass_is_not_written_out() -> None:
+    class Asks(TokenVerifier):
+        def verify(self, trial: Trial) -> Verdict:
+            trial.draft.law.rows()
+            return super().verify(trial)
+
+    engine = make_engine(TARGET, Copy(), 2)
+    parts = type(engine.parts)(TARGET, engine.parts.drafter, Asks(), engine.parts.policy, {})
+    with pytest.raises(PluginFault, match="leaves 'deterministic' out"):
+        type(engine)(parts, engine.defaults).generate([1], max_new_tokens=6)
