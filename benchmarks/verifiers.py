@@ -23,9 +23,10 @@ from torch import Tensor
 
 from foredraft.framework import ForedraftError
 from foredraft.framework.children import draw_children
-from foredraft.framework.interfaces import Draft, Trial, Verifier
+from foredraft.framework.interfaces import Verifier
 from foredraft.framework.law import DenseLaw, DraftLaw, PointMass
 from foredraft.framework.noise import Noise
+from foredraft.framework.records import Draft, Trial
 from foredraft.framework.specs import DETERMINISTIC, INDEPENDENT, WITHOUT_REPLACEMENT
 from foredraft.framework.tree import Tree
 from foredraft.verifiers.block import BlockVerifier

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
 from ..framework.growth import TreeConfig
 from ..framework.plugins import hookimpl
-from ..framework.specs import DETERMINISTIC, DrafterSpec, DraftKind
+from ..framework.specs import CONTRACT_VERSION, DETERMINISTIC, DrafterSpec, DraftKind
 from ..framework.targets.builtin import CausalLMConfig as TargetModelConfig
 
 if TYPE_CHECKING:
@@ -191,25 +192,26 @@ def _quantized(config: QuantizedConfig, target: Target) -> Drafter:
 @hookimpl
 def foredraft_drafters() -> list[DrafterSpec]:
     """The built-in drafters."""
+    spec = partial(DrafterSpec, contract=CONTRACT_VERSION)
     return [
-        DrafterSpec("none", _none, NoneConfig, "no drafts: plain decoding", kind=CHOSEN),
-        DrafterSpec(
+        spec("none", _none, NoneConfig, "no drafts: plain decoding", kind=CHOSEN),
+        spec(
             "prompt_lookup", _prompt_lookup, PromptLookupConfig,
             "copies what followed the newest tokens before", kind=_may_branch,
         ),
-        DrafterSpec(
+        spec(
             "token_recycling", _token_recycling, TokenRecyclingConfig,
             "the target's candidates of earlier rounds, as a tree", kind=_may_fork,
         ),
-        DrafterSpec("jacobi", _jacobi, JacobiConfig, "the target's guesses of the last round", kind=CHOSEN),
-        DrafterSpec(
+        spec("jacobi", _jacobi, JacobiConfig, "the target's guesses of the last round", kind=CHOSEN),
+        spec(
             "ngram", _ngram, NgramConfig,
             "interpolated n-gram law, fitted or running", kind=_grown, host_reads=1,
         ),
-        DrafterSpec(
+        spec(
             "causal_lm", _causal_lm, CausalLMConfig,
             "a small transformer with the target's tokens", kind=_grown,
         ),
-        DrafterSpec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),
-        DrafterSpec("quantized", _quantized, QuantizedConfig, "an int8 copy of the target"),
+        spec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),
+        spec("quantized", _quantized, QuantizedConfig, "an int8 copy of the target"),
     ]  # fmt: skip

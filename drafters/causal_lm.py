@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from ..framework.cache import Branch, RaggedModel, cache_bytes, pad
+from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.growth import Growth
-from ..framework.interfaces import Context, Drafter, Round, Target
+from ..framework.interfaces import Drafter, Target
 from ..framework.models import check_model, load_model, load_tokenizer, max_context, model_bytes
+from ..framework.records import Round
 from ..framework.specs import DraftKind
 from ..framework.targets.causal_lm import prepare
 from ..framework.tree_bases import Frontier, TreeStepSession

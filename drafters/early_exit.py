@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from ..framework.bases import StepSession
 from ..framework.checks import check_whole
+from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.errors import ConfigError
-from ..framework.interfaces import Context, Drafter, Target
+from ..framework.interfaces import Drafter, Target
 from ..framework.targets.causal_lm import CausalLM, CausalLMSession
 
 if TYPE_CHECKING:

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from ..framework.bases import empty_draft
+from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.feedback import Fed, write
-from ..framework.interfaces import Context, Draft, Drafter, DraftSession, Round, Scored
+from ..framework.interfaces import Drafter, DraftSession
 from ..framework.law import PointMass
+from ..framework.records import Draft, Round, Scored
 from ..framework.specs import DETERMINISTIC, DraftKind
 from ..framework.tree import Branches
 

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..framework.context import Context
 from ..framework.hosttree import read_trees
-from ..framework.interfaces import Context, Drafter, Target
+from ..framework.interfaces import Drafter, Target
 from ..framework.tree_bases import Frontier, TreeStepSession
 from .ngram_table import Counts, NgramTable, RunningCounts
 

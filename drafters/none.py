@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..framework.bases import empty_draft
-from ..framework.interfaces import Context, Draft, Drafter, DraftSession
+from ..framework.context import Context
+from ..framework.interfaces import Drafter, DraftSession
+from ..framework.records import Draft
 from ..framework.specs import DETERMINISTIC, DraftKind
 
 

@@ -10,7 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..framework.bases import TokenSession
-from ..framework.interfaces import Context, Draft, Drafter
+from ..framework.context import Context
+from ..framework.interfaces import Drafter
+from ..framework.records import Draft
 from ..framework.specs import DETERMINISTIC, DraftKind
 from ..framework.trie import trie_draft
 

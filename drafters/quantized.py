@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..framework.cache import cache_bytes
+from ..framework.context import Context
 from ..framework.errors import ConfigError
-from ..framework.interfaces import Context, Drafter, Target
+from ..framework.interfaces import Drafter, Target
 from ..framework.kernels import tune
 from ..framework.linear import quantize_int8
 from ..framework.models import model_bytes

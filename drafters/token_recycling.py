@@ -17,10 +17,12 @@ from torch import Tensor
 
 from ..framework.bases import empty_draft
 from ..framework.checks import check_whole
+from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.feedback import Fed, write
-from ..framework.interfaces import Context, Draft, Drafter, DraftSession, Round, Target
+from ..framework.interfaces import Drafter, DraftSession, Target
 from ..framework.law import PointMass
+from ..framework.records import Draft, Round
 from ..framework.specs import DETERMINISTIC, DraftKind
 from ..framework.tree import NONE, Tree
 

@@ -11,30 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import load
-    from .bases import StepSession, TokenSession
+    from .bases import ParallelSession, StepSession, TokenSession
     from .constraints import Constraint, ConstraintState
+    from .context import Context
     from .engine import Defaults, Engine
     from .errors import ConfigError, ForedraftError, InputError, PluginFault
     from .grammar import grammar_constraint
     from .growth import Growth, TreeConfig
     from .interfaces import (
-        Context,
-        Draft,
         Drafter,
         DraftSession,
         GammaPolicy,
         PolicySession,
-        Round,
-        Scored,
         Target,
         TargetSession,
-        Trial,
-        Verdict,
         Verifier,
     )
     from .law import DenseLaw, DraftLaw, PointMass
     from .params import SamplingParams
     from .plugins import hookimpl
+    from .records import Draft, DraftStep, Round, RowOutcome, Scored, Trial, Verdict
     from .requests import Answer, Request
     from .specs import DrafterSpec, DraftKind, PolicySpec, TargetSpec, VerifierSpec
     from .tree import Branches, Tree
@@ -44,11 +40,13 @@ _HOMES = {
     "api": ("load",),
     "engine": ("Defaults", "Engine"),
     "errors": ("ConfigError", "ForedraftError", "InputError", "PluginFault"),
-    "bases": ("StepSession", "TokenSession"),
+    "bases": ("ParallelSession", "StepSession", "TokenSession"),
     "interfaces": (
-        "Context", "Draft", "DraftSession", "Drafter", "GammaPolicy", "PolicySession", "Round",
-        "Scored", "Target", "TargetSession", "Trial", "Verdict", "Verifier",
+        "DraftSession", "Drafter", "GammaPolicy", "PolicySession", "Target", "TargetSession",
+        "Verifier",
     ),
+    "records": ("Draft", "DraftStep", "Round", "RowOutcome", "Scored", "Trial", "Verdict"),
+    "context": ("Context",),
     "law": ("DenseLaw", "DraftLaw", "PointMass"),
     "plugins": ("hookimpl",),
     "requests": ("Answer", "Request"),
@@ -64,9 +62,10 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Answer", "Branches", "ConfigError", "Constraint", "ConstraintState", "Context", "Defaults",
-    "DenseLaw", "Draft", "DraftKind", "DraftLaw", "DraftSession", "Drafter", "DrafterSpec",
-    "Engine", "ForedraftError", "Frontier", "GammaPolicy", "Growth", "InputError", "PluginFault",
-    "PointMass", "PolicySession", "PolicySpec", "Request", "Round", "SamplingParams", "Scored",
+    "DenseLaw", "Draft", "DraftKind", "DraftLaw", "DraftSession", "DraftStep", "Drafter", "DrafterSpec",
+    "Engine", "ForedraftError", "Frontier", "GammaPolicy", "Growth", "InputError", "ParallelSession",
+    "PluginFault", "PointMass", "PolicySession", "PolicySpec", "Request", "Round", "RowOutcome", "SamplingParams",
+    "Scored",
     "StepSession", "Target", "TargetSession", "TargetSpec", "TokenSession", "Tree", "TreeConfig",
     "TreeStepSession", "Trial", "Verdict", "Verifier", "VerifierSpec", "grammar_constraint",
     "hookimpl", "load",

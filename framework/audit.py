@@ -17,11 +17,11 @@ from torch import Tensor
 
 from .decoding import Batch, Parts
 from .errors import InputError
-from .interfaces import Draft, Trial, Verdict
 from .law import DenseLaw, DraftLaw, PointMass
 from .noise import Stream, draw
 from .opening import noise_for, progress_of, sampler_for
 from .readback import RowRead
+from .records import Draft, Trial, Verdict
 from .requests import Answer
 from .tree import Branches, Tree
 

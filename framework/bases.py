@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .context import Context
 from .device import upload
-from .interfaces import Context, Draft, DraftSession
+from .interfaces import Drafter, DraftSession, GammaPolicy, PolicySession
 from .law import DenseLaw, PointMass
-from .specs import DETERMINISTIC
+from .records import Draft, DraftStep
+from .specs import DETERMINISTIC, DraftKind
 
 
 class TokenSession(DraftSession):
     """Base for deterministic drafters: write ``continuation`` and nothing else."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
 
     @abstractmethod
     def continuation(self, row: int, gamma: int) -> Sequence[int]:
@@ -38,8 +39,8 @@ class StepSession(DraftSession):
     While a round is drafted, ``lengths`` says how many tokens each row drafts in it.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, config: Any = None) -> None:
+        super().__init__(context, config)
         self.lengths = [0] * context.rows
 
     @abstractmethod
@@ -58,15 +59,65 @@ class StepSession(DraftSession):
         return gammas
 
     def propose(self, gammas: list[int]) -> Draft:
-        self.lengths = self.limits(gammas)
+        self.lengths = list(self.limits(gammas))
         drafted: list[Tensor] = []
+        probs: list[Tensor] = []
         laws: list[Tensor] = []
         for position in range(max(self.lengths)):
-            laws.append(self.context.law(self.next_logits(drafted), drafted))
-            drafted.append(self.context.draw(laws[-1], position))
+            step = DraftStep(position, drafted, probs, partial(self._step_law, drafted))
+            if not self._goes_on(step):
+                break
+            laws.append(step.law)
+            drafted.append(self.context.draw(step.law, position))
+            probs.append(step.law.gather(1, drafted[-1].unsqueeze(1)).squeeze(1))
         if not drafted:
             return empty_draft(self.context)
         return Draft(torch.stack(drafted, 1), self.lengths, DenseLaw(torch.stack(laws, 1)))
+
+    def _step_law(self, drafted: list[Tensor]) -> Tensor:
+        return self.context.law(self.next_logits(drafted), drafted)
+
+    def _goes_on(self, step: DraftStep) -> bool:
+        """Whether any row drafts the token of this step; rows that do not end before it."""
+        if self.context.asks_policy:
+            answers = zip(self.lengths, self.context.go_on(step), strict=True)
+            self.lengths = [n if more else min(n, step.position) for n, more in answers]
+        return max(self.lengths) > step.position
+
+
+class ParallelSession(StepSession):
+    """Base for drafters that give all positions at once (non-autoregressive ones): write
+    ``all_logits`` and nothing else."""
+
+    @abstractmethod
+    def all_logits(self, width: int) -> Tensor:
+        """Logits of the next ``width`` tokens, ``[batch, width, vocab]``: called once a round, before
+        any of them is drawn."""
+
+    def next_logits(self, drafted: list[Tensor]) -> Tensor:
+        if not drafted:
+            self._logits = self.all_logits(max(self.lengths))
+        return self._logits[:, len(drafted)]
+
+
+class SessionDrafter(Drafter):
+    """A drafter that is nothing but its sessions: ``session(context, config)`` for each batch."""
+
+    def __init__(self, session: type[DraftSession], config: Any, kind: DraftKind) -> None:
+        self.session, self.config, self.kind = session, config, kind
+
+    def start(self, context: Context) -> DraftSession:
+        return self.session(context, self.config)
+
+
+class SessionPolicy(GammaPolicy):
+    """The same for a policy."""
+
+    def __init__(self, session: type[PolicySession], config: Any) -> None:
+        self.session, self.config = session, config
+
+    def start(self, context: Context) -> PolicySession:
+        return self.session(context, self.config)
 
 
 def empty_draft(context: Context) -> Draft:

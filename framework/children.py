@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from .errors import InputError
-from .interfaces import Draft
 from .noise import draw
+from .records import Draft
 from .specs import DETERMINISTIC, DRAWN, INDEPENDENT, WITHOUT_REPLACEMENT
 
 

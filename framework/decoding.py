@@ -14,6 +14,7 @@ import torch
 from .bases import empty_draft
 from .clock import Clock
 from .constraints import Progress
+from .context import Context
 from .device import upload
 from .guard import (
     BAD_TARGET,
@@ -21,28 +22,18 @@ from .guard import (
     check_accepted,
     check_draft,
     check_gammas,
+    check_go_on,
     check_verdict,
     clamp_and_flag,
     raise_flags,
 )
 from .hosttree import PADDING
-from .interfaces import (
-    Context,
-    Draft,
-    Drafter,
-    GammaPolicy,
-    Round,
-    RowOutcome,
-    Scored,
-    Target,
-    Trial,
-    Verdict,
-    Verifier,
-)
+from .interfaces import Drafter, GammaPolicy, PolicySession, Target, Verifier
 from .logprobs import PROCESSED, emitted_scores
 from .noise import Stream, draw
 from .opening import noise_for, progress_of, sampler_for, stopper_for
 from .readback import RowRead, path_of, read_back
+from .records import Draft, DraftStep, Round, RowOutcome, Scored, Trial, Verdict
 from .requests import Answer
 from .stopping import CANCELLED
 from .tree import Branches
@@ -91,6 +82,8 @@ class Batch:
             self.drafter = parts.drafter.start(self.context)
         with blame(parts.named("policy")):
             self.policy = parts.policy.start(self.context)
+        if isinstance(self.policy, PolicySession) and self.policy.stops:
+            self.context.ask(self._go_on)
         self._spend()
 
     def step(self) -> Round:
@@ -144,6 +137,12 @@ class Batch:
             draft = self._draft(part, gammas)
             self._drafted = draft
             return clamp_and_flag(draft, self.context.vocab_size, gammas)
+
+    def _go_on(self, step: DraftStep) -> list[bool]:
+        """The policy's second question, for each row."""
+        part = self.parts.named("policy")
+        with blame(part):
+            return check_go_on(part, self.policy.go_on(step), self.context.rows)
 
     def _draft(self, part: str, gammas: list[int]) -> Draft:
         if not any(gammas):

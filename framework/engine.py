@@ -10,12 +10,12 @@ from .checks import check_whole
 from .constraints import Constraint
 from .decoding import Parts, decode
 from .errors import InputError, near_match
-from .interfaces import Round
 from .logprobs import prompt_scores
 from .memory import check_fits
 from .pairing import check_pair, check_target, known_rules
 from .params import SamplingParams
 from .processor_checks import prepare
+from .records import Round
 from .requests import Answer, Request
 from .text import Prompt, TextStream, encode, reader_text
 

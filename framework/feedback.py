@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .context import Context
 from .device import upload
-from .interfaces import Context, Round, Scored
+from .records import Round, Scored
 
 
 @dataclass(frozen=True)

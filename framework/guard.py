@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
+from .context import Context
 from .device import upload
 from .errors import ForedraftError, PluginFault
-from .interfaces import Context, Draft, Drafter, Verdict, Verifier
+from .interfaces import Drafter, Verifier
 from .law import DenseLaw, DraftLaw, PointMass
 from .readback import RowRead
+from .records import Draft, Verdict
 from .specs import WITHOUT_REPLACEMENT
 from .tree import Tree
 
@@ -37,6 +40,19 @@ def check_gammas(part: str, gammas: object, rows: int) -> list[int]:
             f"{part} returned gammas {gammas!r}; it must be {rows} whole numbers from 0."
         )
     return gammas  # type: ignore[return-value]
+
+
+def check_go_on(part: str, answers: object, rows: int) -> list[bool]:
+    """A policy's second answer is one truth value per row."""
+    ok = isinstance(answers, Tensor) and answers.dtype == torch.bool
+    if not ok or tuple(answers.shape) != (rows,):  # type: ignore[attr-defined]
+        shown = (
+            f"{answers.dtype} {tuple(answers.shape)}"
+            if isinstance(answers, Tensor)
+            else f"{answers!r}"
+        )
+        raise PluginFault(f"{part} answered go_on with {shown}; a bool tensor ({rows},) is due.")
+    return [bool(answer) for answer in answers.tolist()]  # type: ignore[attr-defined]
 
 
 def check_draft(

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .interfaces import RowOutcome
+from .records import RowOutcome
 
 PHASES = ("prefill", "draft", "verify", "sampling", "other")
 

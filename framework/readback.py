@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .interfaces import Draft, Trial, Verdict
+from .records import Draft, Trial, Verdict
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+# The version of everything that plugins see: hooks, specs, abstract classes, records. It rises when
+# a part written for it would break; OLDEST_CONTRACT is the oldest that still runs unchanged.
 CONTRACT_VERSION = 1
+OLDEST_CONTRACT = 1
 
 # How the children of a node were drawn: from the same law each time; from what is left of it; or
 # not drawn at all (the likeliest ones, copied ones), in which case no law says how they came about.
@@ -43,17 +46,20 @@ class PartSpec:
     Args:
         name: what the config names; lower case, digits and underscores.
         factory: called with the config object (and, for drafters, the built target) when the
-            part is chosen; it imports its class inside, so that listing stays light.
+            part is chosen. Text, ``"package.module:Class"``, is imported then, so that listing
+            stays light. Of a drafter or a policy it may be the session class alone, which is
+            then opened as ``Session(context, config)`` for each batch.
         config: a dataclass with defaults for every field: the only place of defaults.
         summary: one line for ``foredraft plugins``.
-        contract: the version of the contract the part was written for.
+        contract: the version of the contract that the part was written for, as a number in its
+            source: ``contract=1``. One that this Foredraft does not support is refused.
     """
 
     name: str
-    factory: Callable[..., Any]
+    factory: Callable[..., Any] | str
     config: type
     summary: str = ""
-    contract: int = CONTRACT_VERSION
+    contract: int = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -68,10 +74,13 @@ class DrafterSpec(PartSpec):
     Args:
         kind: what its drafts look like, or a function of the config that says so.
         host_reads: device-to-host reads per drafted token (0 for most).
+        learns: its drafts depend on what earlier rounds showed (rejected tokens, the target's
+            rows), not on the committed ids alone.
     """
 
     kind: DraftKind | Callable[[Any], DraftKind] = DraftKind()
     host_reads: int = 0
+    learns: bool = False
 
     @property
     def deterministic(self) -> bool:
@@ -108,4 +117,13 @@ class VerifierSpec(PartSpec):
 
 @dataclass(frozen=True)
 class PolicySpec(PartSpec):
-    """A draft-length policy. ``factory(config) -> GammaPolicy``."""
+    """A draft-length policy. ``factory(config) -> GammaPolicy``.
+
+    Args:
+        row_local: a row's gammas depend on that row alone, so that its text does not depend on
+            the batch; False for a policy that shares what it learns between rows.
+        repeatable: the same run gives the same gammas; False for a policy that reads a clock.
+    """
+
+    row_local: bool = True
+    repeatable: bool = True

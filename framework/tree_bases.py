@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from .bases import StepSession, empty_draft
+from .context import Context
 from .growth import Growth, Level
-from .interfaces import Context, Draft, Round
+from .records import Draft, Round
 from .tree import Tree
 from .tree_drawing import Frontier as Frontier
 from .tree_drawing import Growing

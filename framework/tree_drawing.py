@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from .children import draw_children
+from .context import Context
 from .device import upload
 from .growth import Growth, Level
 from .hosttree import PADDING
-from .interfaces import Context, Draft
 from .law import DenseLaw, PointMass
+from .records import Draft
 from .specs import DETERMINISTIC, WITHOUT_REPLACEMENT
 from .tree import NONE, Branches, Tree
 

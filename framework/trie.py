@@ -9,8 +9,8 @@ import torch
 
 from .bases import point_mass_draft
 from .device import upload
-from .interfaces import Draft
 from .law import PointMass
+from .records import Draft
 from .tree import NONE, Tree
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .interfaces import Draft
+from .records import Draft
 
 
 def token_probs(target_probs: Tensor, tokens: Tensor) -> Tensor:

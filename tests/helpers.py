@@ -11,19 +11,14 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from foredraft.drafters.none import NoDrafter
+from foredraft.framework.context import Context
 from foredraft.framework.decoding import Batch, Parts
 from foredraft.framework.engine import Defaults, Engine
-from foredraft.framework.interfaces import (
-    Context,
-    Drafter,
-    GammaPolicy,
-    PolicySession,
-    Round,
-    Target,
-)
+from foredraft.framework.interfaces import Drafter, GammaPolicy, PolicySession, Target
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
+from foredraft.framework.records import Round
 from foredraft.framework.requests import Answer
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.targets.table import TableTarget

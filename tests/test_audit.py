@@ -13,10 +13,11 @@ from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.framework import audit as audit_module
 from foredraft.framework.audit import audit
 from foredraft.framework.decoding import Parts
-from foredraft.framework.interfaces import Trial, Verdict, Verifier
+from foredraft.framework.interfaces import Verifier
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
+from foredraft.framework.records import Trial, Verdict
 from foredraft.framework.requests import Answer, Request
 from foredraft.verifiers.token import TokenVerifier
 

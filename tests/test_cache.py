@@ -27,10 +27,12 @@ from foredraft.drafters.builtin import EarlyExitConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter, ModelSession
 from foredraft.drafters.early_exit import EarlyExit
 from foredraft.framework.cache import RaggedModel, cache_bytes, pad
+from foredraft.framework.context import Context
 from foredraft.framework.decoding import Batch
 from foredraft.framework.errors import ConfigError
-from foredraft.framework.interfaces import Context, Draft, Drafter, DraftSession, Round
+from foredraft.framework.interfaces import Drafter, DraftSession
 from foredraft.framework.linear import quantize_int8
+from foredraft.framework.records import Draft, Round
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.testing.scripted import OracleDrafter, OracleSession
 from foredraft.framework.testing.tiny import KINDS

@@ -30,8 +30,9 @@ from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.framework.config import as_dict, compose, to_objects
 from foredraft.framework.config.build import check_pairing
 from foredraft.framework.errors import ConfigError
-from foredraft.framework.interfaces import Drafter, RowOutcome
+from foredraft.framework.interfaces import Drafter
 from foredraft.framework.params import SamplingParams
+from foredraft.framework.records import RowOutcome
 from foredraft.framework.testing.scripted import OracleDrafter, ScriptedDrafter, WrongDrafter
 
 DRAWS = 10_000

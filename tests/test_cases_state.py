@@ -28,8 +28,10 @@ from helpers import (
 from foredraft.drafters.builtin import PromptLookupConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.prompt_lookup import PromptLookup
+from foredraft.framework.context import Context
 from foredraft.framework.errors import ConfigError, ForedraftError, InputError, PluginFault
-from foredraft.framework.interfaces import Context, Draft, Drafter, DraftSession, Round
+from foredraft.framework.interfaces import Drafter, DraftSession
+from foredraft.framework.records import Draft, Round
 from foredraft.framework.requests import Answer
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.targets.table import NumberTokenizer, TableTarget

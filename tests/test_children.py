@@ -10,8 +10,8 @@ from torch import Tensor
 
 from foredraft.framework.children import ChildLaws, draw_children, what_is_left
 from foredraft.framework.errors import InputError
-from foredraft.framework.interfaces import Draft
 from foredraft.framework.law import DenseLaw, PointMass
+from foredraft.framework.records import Draft
 from foredraft.framework.specs import DETERMINISTIC, INDEPENDENT, WITHOUT_REPLACEMENT
 from foredraft.framework.testing.laws import chi_square
 from foredraft.framework.tree import Tree

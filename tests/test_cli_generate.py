@@ -20,8 +20,9 @@ from foredraft.framework.bases import point_mass_draft
 from foredraft.framework.cli.arguments import parse
 from foredraft.framework.cli.display import visible
 from foredraft.framework.errors import ForedraftError
-from foredraft.framework.interfaces import Draft, Drafter, DraftSession
+from foredraft.framework.interfaces import Drafter, DraftSession
 from foredraft.framework.law import DenseLaw
+from foredraft.framework.records import Draft
 from foredraft.framework.specs import DrafterSpec
 from foredraft.framework.testing.tiny_tokenizer import save_tiny, tiny_tokenizer
 
@@ -321,7 +322,11 @@ class FaultySession(DraftSession):
 class FaultyPlugin:
     @hookimpl
     def foredraft_drafters(self) -> list[DrafterSpec]:
-        return [DrafterSpec("faulty", lambda config, target: Faulty(config.fault), FaultyConfig)]
+        return [
+            DrafterSpec(
+                "faulty", lambda config, target: Faulty(config.fault), FaultyConfig, contract=1
+            )
+        ]
 
 
 @pytest.fixture

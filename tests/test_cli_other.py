@@ -60,7 +60,11 @@ class NoConfig:
 class LossyPlugin:
     @hookimpl
     def foredraft_verifiers(self) -> list[VerifierSpec]:
-        return [VerifierSpec("lossy", lambda config: None, NoConfig, "[b]near[/b]", lossless=False)]
+        return [
+            VerifierSpec(
+                "lossy", lambda config: None, NoConfig, "[b]near[/b]", lossless=False, contract=1
+            )
+        ]
 
 
 @pytest.fixture

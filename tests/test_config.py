@@ -92,25 +92,25 @@ def failing(config: Any, target: Any = None) -> Any:
 @hookimpl
 def foredraft_drafters() -> list[DrafterSpec]:
     return [
-        DrafterSpec("every", made_of("Drafter"), AllConfig),
-        DrafterSpec("failing", failing, Nothing),
-        DrafterSpec("wrong", lambda config, target: 3, Nothing),
+        DrafterSpec("every", made_of("Drafter"), AllConfig, contract=1),
+        DrafterSpec("failing", failing, Nothing, contract=1),
+        DrafterSpec("wrong", lambda config, target: 3, Nothing, contract=1),
     ]
 
 
 @hookimpl
 def foredraft_targets() -> list[TargetSpec]:
-    return [TargetSpec("fake", made_of("Target"), Nothing)]
+    return [TargetSpec("fake", made_of("Target"), Nothing, contract=1)]
 
 
 @hookimpl
 def foredraft_verifiers() -> list[VerifierSpec]:
-    return [VerifierSpec("exact", made_of("Verifier"), Nothing, greedy_only=True)]
+    return [VerifierSpec("exact", made_of("Verifier"), Nothing, greedy_only=True, contract=1)]
 
 
 @hookimpl
 def foredraft_policies() -> list[PolicySpec]:
-    return [PolicySpec("own", made_of("GammaPolicy"), Nothing)]
+    return [PolicySpec("own", made_of("GammaPolicy"), Nothing, contract=1)]
 
 
 @pytest.fixture(autouse=True)

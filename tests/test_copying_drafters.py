@@ -36,10 +36,11 @@ from foredraft.framework.decoding import Batch, Parts, decode
 from foredraft.framework.engine import Defaults, Engine
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.feedback import Fed, write
-from foredraft.framework.interfaces import Drafter, GammaPolicy, Round, RowOutcome, Target
+from foredraft.framework.interfaces import Drafter, GammaPolicy, Target
 from foredraft.framework.law import PointMass
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
+from foredraft.framework.records import Round, RowOutcome
 from foredraft.framework.requests import Answer, Request
 from foredraft.framework.specs import DETERMINISTIC
 from foredraft.framework.targets.builtin import TableConfig

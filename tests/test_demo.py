@@ -11,7 +11,7 @@ from cli_helpers import make_cli, refused
 from foredraft.framework.bench.measure import Difference, Sample, verdict, worst_difference
 from foredraft.framework.bench.trace import trace
 from foredraft.framework.cli.demo import SIDES
-from foredraft.framework.interfaces import Round, RowOutcome
+from foredraft.framework.records import Round, RowOutcome
 from foredraft.framework.targets.table import NumberTokenizer
 from foredraft.framework.testing.tiny import tiny_model
 from foredraft.framework.testing.tiny_tokenizer import save_tiny

@@ -21,12 +21,13 @@ from foredraft.drafters.ngram import Ngram
 from foredraft.drafters.prompt_lookup import PromptLookup
 from foredraft.framework.bases import StepSession
 from foredraft.framework.decoding import Parts, decode
-from foredraft.framework.interfaces import Draft, Drafter, Target
+from foredraft.framework.interfaces import Drafter, Target
 from foredraft.framework.law import DenseLaw
 from foredraft.framework.noise import Noise
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
+from foredraft.framework.records import Draft
 from foredraft.framework.requests import Answer, Request
 from foredraft.framework.targets.builtin import TableConfig
 from foredraft.framework.targets.causal_lm import CausalLM

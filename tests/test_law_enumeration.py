@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from foredraft.framework.interfaces import Draft, Trial, Verdict, Verifier
+from foredraft.framework.interfaces import Verifier
 from foredraft.framework.law import DenseLaw, PointMass
 from foredraft.framework.params import SamplingParams
+from foredraft.framework.records import Draft, Trial, Verdict
 from foredraft.framework.sampling import Sampler
 from foredraft.framework.specs import DETERMINISTIC, INDEPENDENT, WITHOUT_REPLACEMENT
 from foredraft.framework.testing.laws import (

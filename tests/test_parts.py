@@ -37,13 +37,15 @@ from foredraft.drafters.builtin import EarlyExitConfig
 from foredraft.drafters.causal_lm import CausalLMDrafter
 from foredraft.drafters.early_exit import EarlyExit
 from foredraft.framework import memory
+from foredraft.framework.context import Context
 from foredraft.framework.errors import ConfigError, PluginFault
 from foredraft.framework.guard import blame, check_gammas
-from foredraft.framework.interfaces import Context, Drafter, GammaPolicy, PolicySession, RowOutcome
+from foredraft.framework.interfaces import Drafter, GammaPolicy, PolicySession
 from foredraft.framework.law import DenseLaw, PointMass
 from foredraft.framework.metrics import Metrics, total
 from foredraft.framework.noise import Noise, Stream, draw
 from foredraft.framework.params import SamplingParams
+from foredraft.framework.records import RowOutcome
 from foredraft.framework.requests import Answer
 from foredraft.framework.sampling import Sampler
 from foredraft.framework.targets.table import TableTarget

@@ -30,7 +30,9 @@ def build(config: Any, target: Any = None) -> Any:
 
 
 def drafter(name: Any = "echo", **changes: Any) -> DrafterSpec:
-    return DrafterSpec(**{"name": name, "factory": build, "config": EchoConfig, **changes})
+    return DrafterSpec(
+        **{"name": name, "factory": build, "config": EchoConfig, "contract": 1, **changes}
+    )
 
 
 def offering(*specs: Any) -> SimpleNamespace:
@@ -69,7 +71,7 @@ PLUGIN = """
 
     @hookimpl
     def foredraft_drafters():
-        yield DrafterSpec("{name}", lambda config, target: None, Config, "a test")
+        yield DrafterSpec("{name}", lambda config, target: None, Config, "a test", contract=1)
 """
 
 
@@ -111,7 +113,7 @@ def test_hook_foredraft_drafters() -> None:
 def test_hook_foredraft_verifiers() -> None:
     @hookimpl
     def foredraft_verifiers() -> list[VerifierSpec]:
-        return [VerifierSpec("lossy", build, EchoConfig, lossless=False)]
+        return [VerifierSpec("lossy", build, EchoConfig, lossless=False, contract=1)]
 
     register(SimpleNamespace(foredraft_verifiers=foredraft_verifiers), "mine")
     assert registry().find("verifier", "lossy").lossless is False
@@ -121,7 +123,7 @@ def test_hook_foredraft_verifiers() -> None:
 def test_hook_foredraft_policies() -> None:
     @hookimpl
     def foredraft_policies() -> list[PolicySpec]:
-        return [PolicySpec("ramp", build, EchoConfig)]
+        return [PolicySpec("ramp", build, EchoConfig, contract=1)]
 
     register(SimpleNamespace(foredraft_policies=foredraft_policies), "mine")
     assert "ramp" in registry().names("policy")
@@ -153,7 +155,10 @@ def test_an_unknown_name_shows_the_near_match() -> None:
 # --- what is refused ----------------------------------------------------------------------------
 
 BAD_SPECS = {
-    "wrong type": (VerifierSpec("echo", build, EchoConfig), "gave a VerifierSpec.*DrafterSpec"),
+    "wrong type": (
+        VerifierSpec("echo", build, EchoConfig, contract=1),
+        "gave a VerifierSpec.*DrafterSpec",
+    ),
     "not a spec": ("echo", "gave a str"),
     "contract": (drafter(contract=2), "version 2 of the plugin contract .* has version 1"),
     "capitals": (drafter("Echo"), "'Echo' is not a possible name"),
@@ -250,7 +255,7 @@ BROKEN = {
     "raising": ("raise RuntimeError('two\\nlines')\n", "RuntimeError: two lines"),
     "exiting": ("raise SystemExit(3)\n", "SystemExit"),
     "hook": (PLUGIN.format(name="x") + "        raise ValueError('late')\n", "ValueError: late"),
-    "future": (PLUGIN.format(name="x").replace('"a test"', "contract=7"), "version 7"),
+    "future": (PLUGIN.format(name="x").replace("contract=1", "contract=7"), "version 7"),
 }
 
 

@@ -24,7 +24,8 @@ from foredraft.framework import (
 )
 from foredraft.framework.bases import TokenSession, point_mass_draft
 from foredraft.framework.config import compose
-from foredraft.framework.interfaces import Context, Drafter, DraftSession
+from foredraft.framework.context import Context
+from foredraft.framework.interfaces import Drafter, DraftSession
 from foredraft.framework.kernels import tune
 from foredraft.framework.targets.builtin import CausalLMConfig, TableConfig
 from foredraft.framework.targets.causal_lm import CausalLM

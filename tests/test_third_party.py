@@ -54,7 +54,7 @@ def build(config, target):
 
 @hookimpl
 def foredraft_drafters():
-    return [DrafterSpec("parrot", build, ParrotConfig, "repeats", kind=DraftKind("deterministic"))]
+    return [DrafterSpec("parrot", build, ParrotConfig, "repeats", kind=DraftKind("deterministic"), contract=1)]
 '''
 
 

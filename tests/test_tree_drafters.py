@@ -30,27 +30,19 @@ from foredraft.framework import tree_drawing
 from foredraft.framework.cache import RaggedModel, cache_bytes
 from foredraft.framework.children import draw_children, what_is_left
 from foredraft.framework.config import compose, expand_sweep, to_objects
+from foredraft.framework.context import Context
 from foredraft.framework.controls import Committed, Control
 from foredraft.framework.decoding import Batch, Parts, decode
 from foredraft.framework.engine import Defaults, Engine
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.growth import Growth, Level
-from foredraft.framework.interfaces import (
-    Context,
-    Draft,
-    Drafter,
-    DraftSession,
-    GammaPolicy,
-    Round,
-    RowOutcome,
-    Target,
-    Verifier,
-)
+from foredraft.framework.interfaces import Drafter, DraftSession, GammaPolicy, Target, Verifier
 from foredraft.framework.law import DenseLaw
 from foredraft.framework.noise import Noise
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
+from foredraft.framework.records import Draft, Round, RowOutcome
 from foredraft.framework.requests import Answer, Request
 from foredraft.framework.sampling import Sampler
 from foredraft.framework.specs import (

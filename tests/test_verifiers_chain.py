@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from foredraft.framework.errors import ConfigError
-from foredraft.framework.interfaces import Draft, Trial, Verdict, Verifier
+from foredraft.framework.interfaces import Verifier
 from foredraft.framework.law import DenseLaw, DraftLaw, PointMass
 from foredraft.framework.noise import Noise, Stream
 from foredraft.framework.params import SamplingParams
+from foredraft.framework.records import Draft, Trial, Verdict
 from foredraft.framework.sampling import Sampler
 from foredraft.framework.specs import DETERMINISTIC
 from foredraft.framework.testing.laws import (

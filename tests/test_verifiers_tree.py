@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foredraft.framework.children import draw_children
-from foredraft.framework.interfaces import Draft, Trial, Verdict, Verifier
+from foredraft.framework.interfaces import Verifier
 from foredraft.framework.law import DenseLaw, DraftLaw, PointMass
+from foredraft.framework.records import Draft, Trial, Verdict
 from foredraft.framework.specs import DETERMINISTIC, INDEPENDENT, WITHOUT_REPLACEMENT, DraftKind
 from foredraft.framework.testing.laws import (
     Pair,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..framework.checks import check_range
 from ..framework.plugins import hookimpl
-from ..framework.specs import DRAWN, INDEPENDENT, VerifierSpec
+from ..framework.specs import CONTRACT_VERSION, DRAWN, INDEPENDENT, VerifierSpec
 
 if TYPE_CHECKING:
     from ..framework.interfaces import Verifier
@@ -137,33 +138,34 @@ def _typical(config: TypicalConfig) -> Verifier:
 @hookimpl
 def foredraft_verifiers() -> list[VerifierSpec]:
     """The built-in verifiers."""
+    spec = partial(VerifierSpec, contract=CONTRACT_VERSION)
     return [
-        VerifierSpec("token", _token, TokenConfig, "token-wise rejection (Leviathan et al. 2023)"),
-        VerifierSpec(
+        spec("token", _token, TokenConfig, "token-wise rejection (Leviathan et al. 2023)"),
+        spec(
             "greedy", _greedy, GreedyConfig, "exact match, greedy only",
             greedy_only=True, chains=DRAWN, trees=DRAWN,
         ),
-        VerifierSpec("block", _block, BlockConfig, "block verification (Sun et al. 2024)"),
-        VerifierSpec(
+        spec("block", _block, BlockConfig, "block verification (Sun et al. 2024)"),
+        spec(
             "recursive", _recursive, RecursiveConfig,
             "recursive rejection, child by child (Miao et al. 2023)", chains=DRAWN, trees=DRAWN,
         ),
-        VerifierSpec(
+        spec(
             "kseq", _kseq, KSeqConfig, "K-SEQ, independent children (Sun et al. 2023)",
             trees=(INDEPENDENT,),
         ),
-        VerifierSpec(
+        spec(
             "traversal", _traversal, TraversalConfig, "leaf to root (Weng et al. 2025)",
             chains=DRAWN, trees=DRAWN,
         ),
-        VerifierSpec(
+        spec(
             "coupled", _coupled, CoupledConfig,
             "Gumbel coupling: text by the seed alone (Daliri et al. 2024)", shared_noise=True,
         ),
-        VerifierSpec(
+        spec(
             "lenient", _lenient, LenientConfig, "lenience (Leviathan et al. 2023, A.5)", lossless=False,
         ),
-        VerifierSpec(
+        spec(
             "typical", _typical, TypicalConfig, "typical acceptance (Cai et al. 2024)",
             lossless=False, chains=DRAWN, trees=DRAWN,
         ),

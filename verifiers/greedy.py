@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..framework.interfaces import Trial, Verdict, Verifier
+from ..framework.interfaces import Verifier
+from ..framework.records import Trial, Verdict
 from ..framework.specs import DRAWN
 from ..framework.verdicts import law_at, longest_path
 

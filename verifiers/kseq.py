@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..framework.interfaces import Trial, Verdict, Verifier
+from ..framework.interfaces import Verifier
+from ..framework.records import Trial, Verdict
 from ..framework.specs import INDEPENDENT
 from ..framework.verdicts import law_at
 

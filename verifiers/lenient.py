@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..framework.checks import check_range
-from ..framework.interfaces import Trial, Verdict, Verifier
+from ..framework.interfaces import Verifier
+from ..framework.records import Trial, Verdict
 from ..framework.verdicts import correction_law, leading, token_probs
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..framework.children import ChildLaws
-from ..framework.interfaces import Trial, Verdict, Verifier
+from ..framework.interfaces import Verifier
+from ..framework.records import Trial, Verdict
 from ..framework.specs import DRAWN
 from ..framework.tree import NONE
 from ..framework.verdicts import law_at

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..framework.checks import check_range
-from ..framework.interfaces import Trial, Verdict, Verifier
+from ..framework.interfaces import Verifier
+from ..framework.records import Trial, Verdict
 from ..framework.specs import DRAWN
 from ..framework.verdicts import law_at, longest_path
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ..engine import Engine
-from ..interfaces import Round
 from ..metrics import Metrics, total
+from ..records import Round
 from ..requests import Answer
 
 

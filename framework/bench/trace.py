@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ..interfaces import Round, RowOutcome
+from ..records import Round, RowOutcome
 
 ACCEPTED, REJECTED, CORRECTION = "green", "red strike", "bold cyan"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..engine import Engine
 from ..errors import InputError
-from ..interfaces import RowOutcome
 from ..metrics import Metrics
+from ..records import RowOutcome
 from ..requests import Answer
 from ..text import TextStream, shown_ids
 from . import results

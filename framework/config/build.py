@@ -61,10 +61,12 @@ def check_pairing(parts: Parts) -> None:
 
 
 def _make(part: Part, kind: type[Any], *arguments: object) -> Any:
+    from ..factories import make_part
+
     offer = registry().find(part.kind, part.spec.name)
     label = f"{part.kind} {part.spec.name!r} of {offer.source}"
     try:
-        made = part.spec.factory(part.config, *arguments)
+        made = make_part(part.spec, part.config, *arguments)
     except ForedraftError:
         raise
     except Exception as error:

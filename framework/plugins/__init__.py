@@ -58,7 +58,7 @@ class Hooks(Protocol):
 
             @hookimpl
             def foredraft_drafters():
-                yield DrafterSpec("echo", build, EchoConfig, "repeats what it saw")
+                yield DrafterSpec("echo", build, EchoConfig, "repeats what it saw", contract=1)
 
         It is chosen by ``drafter=echo drafter.distance=4``.
         """
@@ -71,7 +71,7 @@ class Hooks(Protocol):
 
             @hookimpl
             def foredraft_verifiers():
-                yield VerifierSpec("strict", lambda config: Strict(), StrictConfig, lossless=True)
+                yield VerifierSpec("strict", lambda config: Strict(), StrictConfig, lossless=True, contract=1)
         """
 
     @hookspec
@@ -82,7 +82,7 @@ class Hooks(Protocol):
 
             @hookimpl
             def foredraft_policies():
-                yield PolicySpec("ramp", lambda config: Ramp(config.start), RampConfig)
+                yield PolicySpec("ramp", lambda config: Ramp(config.start), RampConfig, contract=1)
         """
 
     @hookspec
@@ -93,7 +93,7 @@ class Hooks(Protocol):
 
             @hookimpl
             def foredraft_targets():
-                yield TargetSpec("markov", lambda config: Markov(config.vocab), MarkovConfig)
+                yield TargetSpec("markov", lambda config: Markov(config.vocab), MarkovConfig, contract=1)
         """
 
     @hookspec

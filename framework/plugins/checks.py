@@ -14,7 +14,7 @@ import pluggy
 from omegaconf import OmegaConf
 
 from ..errors import PluginFault, near_match
-from ..specs import CONTRACT_VERSION, PartSpec
+from ..specs import CONTRACT_VERSION, OLDEST_CONTRACT, PartSpec
 from .registry import KINDS, Plugin, Source
 
 KIND_OF_HOOK = {
@@ -85,18 +85,32 @@ def _checked(kind: str, hook: str, spec: object) -> PartSpec:
     if not isinstance(spec, wanted):
         shown = type(spec).__name__
         raise PluginFault(f"{hook} gave a {shown}; it must give {wanted.__name__} records.")
-    if spec.contract != CONTRACT_VERSION:
-        raise PluginFault(
-            f"{kind} {spec.name!r} is written for version {spec.contract!r} of the plugin contract "
-            f"and this Foredraft has version {CONTRACT_VERSION}."
-        )
+    _check_contract(kind, spec)
     _check_name(kind, spec.name)
     _check_config(kind, spec)
-    if not callable(spec.factory):
-        raise PluginFault(
-            f"{kind} {spec.name!r} has the factory {spec.factory!r}; it must be callable."
-        )
+    _check_factory(kind, spec)
     return spec
+
+
+def _check_contract(kind: str, spec: PartSpec) -> None:
+    version = spec.contract
+    if type(version) is int and OLDEST_CONTRACT <= version <= CONTRACT_VERSION:
+        return
+    newest = type(version) is int and version > CONTRACT_VERSION
+    raise PluginFault(
+        f"{kind} {spec.name!r} is written for version {version!r} of the plugin contract and this "
+        f"Foredraft has version {CONTRACT_VERSION} (and runs parts from version {OLDEST_CONTRACT} on); "
+        f"update {'Foredraft' if newest else 'the plugin'}."
+    )
+
+
+def _check_factory(kind: str, spec: PartSpec) -> None:
+    text = isinstance(spec.factory, str) and re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", spec.factory)
+    if not text and not callable(spec.factory):
+        raise PluginFault(
+            f"{kind} {spec.name!r} has the factory {spec.factory!r}; it must be callable, or text "
+            "like 'package.module:Class'."
+        )
 
 
 def _check_name(kind: str, name: object) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..checks import check_whole
 from ..plugins import hookimpl
-from ..specs import PolicySpec
+from ..specs import CONTRACT_VERSION, PolicySpec
 
 if TYPE_CHECKING:
     from ..interfaces import GammaPolicy
@@ -38,4 +39,5 @@ def _fixed(config: FixedConfig) -> GammaPolicy:
 @hookimpl
 def foredraft_policies() -> list[PolicySpec]:
     """The built-in policies."""
-    return [PolicySpec("fixed", _fixed, FixedConfig, "the same gamma in every round")]
+    spec = partial(PolicySpec, contract=CONTRACT_VERSION)
+    return [spec("fixed", _fixed, FixedConfig, "the same gamma in every round")]

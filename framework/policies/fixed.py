@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..interfaces import Context, GammaPolicy, PolicySession
+from ..context import Context
+from ..interfaces import GammaPolicy, PolicySession
 
 if TYPE_CHECKING:
     from .builtin import FixedConfig

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ..checks import check_choice, check_range, check_whole
 from ..errors import ConfigError
 from ..plugins import hookimpl
-from ..specs import TargetSpec
+from ..specs import CONTRACT_VERSION, TargetSpec
 
 if TYPE_CHECKING:
     from ..interfaces import Target
@@ -137,8 +138,9 @@ def _table(config: TableConfig) -> Target:
 @hookimpl
 def foredraft_targets() -> list[TargetSpec]:
     """The built-in targets."""
+    spec = partial(TargetSpec, contract=CONTRACT_VERSION)
     return [
-        TargetSpec("causal_lm", _causal_lm, CausalLMConfig, "any transformers causal LM"),
-        TargetSpec("smollm2", _smollm2, SmolLM2Config, "SmolLM2-135M-Instruct, the default"),
-        TargetSpec("table", _table, TableConfig, "a table of laws, for exact studies"),
+        spec("causal_lm", _causal_lm, CausalLMConfig, "any transformers causal LM"),
+        spec("smollm2", _smollm2, SmolLM2Config, "SmolLM2-135M-Instruct, the default"),
+        spec("table", _table, TableConfig, "a table of laws, for exact studies"),
     ]

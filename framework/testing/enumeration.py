@@ -15,8 +15,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from ..interfaces import Draft, Trial, Verdict, Verifier
+from ..interfaces import Verifier
 from ..law import DenseLaw, PointMass
+from ..records import Draft, Trial, Verdict
 from ..specs import DETERMINISTIC, WITHOUT_REPLACEMENT
 from ..tree import Tree
 

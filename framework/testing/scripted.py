@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from ..bases import TokenSession, point_mass_draft
-from ..interfaces import Context, Draft, Drafter, DraftSession
+from ..context import Context
+from ..interfaces import Drafter, DraftSession
 from ..law import DenseLaw
+from ..records import Draft
 
 Ids = Sequence[int]
 Script = Callable[[int, int], Ids]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from ..bases import StepSession
+from ..context import Context
 from ..growth import Growth
-from ..interfaces import Context, Drafter
+from ..interfaces import Drafter
 from ..targets.table import TableTarget
 from ..tree_bases import Frontier, TreeStepSession
 
