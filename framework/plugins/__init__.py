@@ -146,7 +146,7 @@ def _load() -> Registry:
     version = _own_version()
     results: list[Plugin | Broken] = []
     for module in BUILTINS:
-        source = Source(module, GROUP, version)
+        source = Source(module, GROUP, version, module)
         results.append(_examined(source, partial(importlib.import_module, module)))
     for found in installed():
         results.append(found if isinstance(found, Broken) else _examined(*found))

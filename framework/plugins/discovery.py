@@ -54,7 +54,7 @@ def _points() -> Iterator[tuple[Source, metadata.EntryPoint | Exception]]:
             yield Source(name, name, version), error
             continue
         for point in points:
-            yield Source(point.name, name, version), point
+            yield Source(point.name, name, version, point.value.partition(":")[0].strip()), point
 
 
 def _listed(variable: str) -> set[str] | None:

@@ -24,11 +24,13 @@ class Source:
         plugin: the entry point's name, the built-in module, or the name it was registered under.
         distribution: the installed package that brought it.
         version: that package's version.
+        module: the module that it is, empty for one that was registered from Python.
     """
 
     plugin: str
     distribution: str
     version: str
+    module: str = ""
 
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}"

@@ -1,0 +1,1 @@
+"""The checks of drafters, in the order in which they run."""

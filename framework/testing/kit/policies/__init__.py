@@ -1,0 +1,1 @@
+"""The checks of policies, in the order in which they run."""

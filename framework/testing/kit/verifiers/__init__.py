@@ -1,0 +1,1 @@
+"""The checks of verifiers, in the order in which they run."""
