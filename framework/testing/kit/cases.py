@@ -47,7 +47,7 @@ def parametrize_with_checks(
         pytest.param(partial(_run, one, kind, part, values, target, expected, seed), id=one.name)
         for one in selected(kind, None)
     ]
-    return pytest.mark.parametrize("check", cases)  # type: ignore[return-value]
+    return pytest.mark.parametrize("check", cases)
 
 
 def _run(
