@@ -9,6 +9,16 @@ order: ``PolicySession.gammas``, ``DraftSession.propose``, ``TargetSession.forwa
 
 Letters: ``batch`` live rows, ``width`` drafted positions (the largest gamma of the round),
 ``vocab`` target ids.
+
+What holds for all of them:
+
+- A call finds the batch as the last one left it: the same rows in the same order until ``select``.
+- Arguments are lent, not given: read them, never write to a list, a record or a tensor among them,
+  and keep no tensor of a round beyond it. What a method returns belongs to the loop.
+- Committed ids (``Context.tokens``) are the one source of truth; state that lags behind catches up.
+- Whatever is raised ends the run, is named after the part, and leaves the part fit for the next
+  run: state lives in sessions, and a session is never used again.
+- The global random generators stay as they are; noise comes from the context.
 """
 
 from __future__ import annotations
@@ -29,7 +39,16 @@ from .tree import Tree
 
 
 class TargetSession(ABC):
-    """A target's state for one batch: one cache, one length per row."""
+    """A target's state for one batch: one cache, one length per row.
+
+    Called: ``prefill`` once, then ``forward`` and ``advance`` in turn, one pair a round, and
+    ``select`` when rows have left. Between ``forward`` and ``advance`` a drafter that shares the
+    cache may have written behind the lengths; nothing there counts.
+
+    Attributes:
+        vocab_size: as the target's.
+        device: where logits come out.
+    """
 
     vocab_size: int
     device: torch.device
@@ -41,6 +60,9 @@ class TargetSession(ABC):
     @abstractmethod
     def forward(self, tokens: Tensor, counts: list[int], tree: Tree | None = None) -> Tensor:
         """Scores ``tokens [batch, width + 1]``, row r's first ``counts[r]`` of which are real.
+
+        Before: the cache holds every committed id but the newest one. After: the same, until
+        ``advance`` says what stays.
 
         Column 0 is the newest committed token, the others are drafted: a chain, or, with
         ``tree``, the nodes of one (``tree.parents [batch, width]``), each to be scored as if
@@ -92,6 +114,9 @@ class Target(ABC):
 class DraftSession(ABC):
     """A drafter's state for one batch.
 
+    Called: ``propose`` in each round in which any row may draft, then ``observe`` in every round,
+    then ``select`` if rows have left.
+
     Args:
         context: the running batch; stays live and shows every commit.
         config: the drafter's config, for sessions that are opened without a ``Drafter``.
@@ -104,19 +129,31 @@ class DraftSession(ABC):
     def propose(self, gammas: list[int]) -> Draft:
         """Proposes at most ``gammas[r]`` tokens for row r; fewer, or none, is always allowed.
 
-        Whether token i is proposed must not depend on the value drawn for token i,
-        only on what was known before it was drawn.
+        Before: ``context.tokens`` holds all committed ids; at least one of ``gammas`` is above 0.
+        After: what was drafted counts for nothing until ``observe`` says what was kept.
+
+        Whether token i is proposed must not depend on the value drawn for token i, only on what
+        was known before it was drawn; and the law in the draft is the one it was drawn from.
+
+        Returns:
+            int64 tokens ``[batch, max(lengths)]`` on ``context.device``, with their laws.
         """
 
     def observe(self, outcome: Round) -> None:  # noqa: B027 - a hook that most drafters leave empty
-        """Hears every round, also those with gamma 0, after its ids were committed."""
+        """Hears every round, also those with gamma 0, after its ids were committed.
+
+        ``outcome.rows`` are in the order of the batch, rows that end with this round included;
+        ``outcome.scored`` is on loan until this method returns.
+        """
 
     def select(self, rows: list[int]) -> None:  # noqa: B027
-        """Keeps the given rows, in that (ascending) order."""
+        """Keeps the given rows, in that (ascending) order: state of old row ``rows[i]`` is that of
+        new row i."""
 
 
 class Drafter(ABC):
-    """Proposes tokens. Immutable after it is built; sessions hold the state.
+    """Proposes tokens. Immutable after it is built; sessions hold the state. One drafter may have
+    several sessions at a time.
 
     Attributes:
         kind: what its drafts look like; the same as its spec says.
@@ -167,7 +204,10 @@ class Verifier(ABC):
     def verify(self, trial: Trial) -> Verdict:
         """Decides which drafted tokens stand, and by which law they are followed.
 
-        No rule may read from the device to the host: the loop reads once per round.
+        Called once a round, also with an empty draft (``width`` 0), after which the target's law
+        follows. A row's verdict depends on that row alone, and on nothing from earlier calls;
+        columns at or beyond ``draft.lengths`` are padding. No rule may read from the device to
+        the host: the loop reads once per round.
         """
 
 
@@ -175,14 +215,27 @@ class Verifier(ABC):
 
 
 class PolicySession(ABC):
-    """A draft-length policy's state for one batch."""
+    """A draft-length policy's state for one batch.
+
+    Called: ``gammas`` once a round; ``go_on``, if it is overridden, before each token of a chain;
+    then ``observe``, then ``select`` if rows have left.
+
+    Args:
+        context: the running batch; its noise is not for policies: whoever knows a draw before
+            deciding on it changes the law.
+        config: the policy's config, for sessions that are opened without a ``GammaPolicy``.
+    """
 
     def __init__(self, context: Context, config: Any = None) -> None:
         self.context, self.config = context, config
 
     @abstractmethod
     def gammas(self) -> list[int]:
-        """How many tokens each row may draft this round; 0 is a plain step."""
+        """How many tokens each row may draft this round; 0 is a plain step.
+
+        Returns:
+            One whole number from 0 per row. The loop cuts it to what the row may still emit.
+        """
 
     @property
     def stops(self) -> bool:

@@ -26,6 +26,7 @@ from foredraft.framework.config import RunConfig, RuntimeConfig, SamplingParams
 from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 from foredraft.framework.plugins import Hooks
 from foredraft.framework.plugins.registry import KINDS, Offer, Registry
+from foredraft.framework.testing.kit import checks_of
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -295,7 +296,7 @@ def test_every_command_can_be_read(page: Path, line: str) -> None:
 
         _parser().parse_args(rest)
     else:
-        assert name in ("plugins", "fit", "fetch")
+        assert name in ("plugins", "fit", "fetch", "check", "new", "--plugin")
 
 
 @pytest.mark.parametrize(("page", "line"), EXAMPLES)
@@ -385,7 +386,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for text in blocks(TUTORIAL, "toml", "python", "yaml"):
         name = text.splitlines()[0].removeprefix("# ").removesuffix(" (continued)")
         path = tmp_path / name
-        assert path.is_relative_to(tmp_path / "echo-draft"), name
+        assert path.is_relative_to(tmp_path / "echo-draft") or name == "mine.py", name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text((path.read_text() + "\n\n" if path.exists() else "") + text)
     root = tmp_path / "echo-draft"
@@ -407,8 +408,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_tutorial_makes_a_drafter_that_works_by_name(package: Path, cli: Cli) -> None:
-    lines = commands(TUTORIAL)
-    assert len(lines) == 8
+    lines = [line for line in commands(TUTORIAL) if " check " not in line]
+    assert len(lines) == 9
     outputs = {line: cli(*unquoted(line)) for line in lines}
     for line, done in outputs.items():
         assert done.code == 0, f"{line}: {done.err}"
@@ -430,6 +431,12 @@ def test_what_the_tutorial_says_is_refused_is_refused(package: Path, cli: Cli) -
         assert done.code == 2 and word in done.err
 
 
+@pytest.mark.parametrize("line", [line for line in commands(TUTORIAL) if " check " in line])
+def test_the_tutorials_parts_pass_their_checks(line: str, package: Path, cli: Cli) -> None:
+    done = cli(*unquoted(line))
+    assert done.code == 0, done.out + done.err
+
+
 def calls(source: str) -> list[Callable[[], None]]:
     """The tests of a file of tests, once for each parameter."""
     module: dict[str, Any] = {}
@@ -438,16 +445,25 @@ def calls(source: str) -> list[Callable[[], None]]:
     for name, test in module.items():
         if name.startswith("test_"):
             (marks,) = [mark.args for mark in getattr(test, "pytestmark", [])] or [("", [None])]
-            found += [partial(test, *([] if value is None else [value])) for value in marks[1]]
+            values = [getattr(value, "values", (value,))[0] for value in marks[1]]
+            found += [partial(test, *([] if value is None else [value])) for value in values]
     return found
 
 
-@pytest.mark.parametrize(("name", "count"), [("test_echo_draft", 5), ("test_match", 2)])
-def test_the_tutorials_own_tests_pass(name: str, count: int, package: Path) -> None:
-    tests = calls((package / f"tests/{name}.py").read_text())
-    assert len(tests) == count
+def test_the_tutorials_own_tests_pass(package: Path) -> None:
+    tests = calls((package / "tests/test_match.py").read_text())
+    assert len(tests) == 2
     for test in tests:
         test()
+
+
+def test_the_tutorials_tests_are_one_case_per_check(package: Path) -> None:
+    """The checks themselves are those that the commands run; here the cheapest case of each."""
+    tests = calls((package / "tests/test_echo_draft.py").read_text())
+    kinds = [checks_of(kind) for kind in ("drafter", "verifier", "policy")]
+    assert len(tests) == 3 * len(kinds[0]) + 1
+    for position in range(0, 3 * len(kinds[0]), len(kinds[0])):
+        tests[position]()
 
 
 def test_the_tutorials_rule_is_offered_and_judges_no_trees(package: Path, cli: Cli) -> None:
@@ -460,9 +476,9 @@ def test_the_tutorials_rule_is_offered_and_judges_no_trees(package: Path, cli: C
 def test_the_example_sessions_are_short() -> None:
     text = TUTORIAL.read_text("utf-8")
     bodies = re.findall(
-        r"^(class \w+\((?:Token|Step)Session\):\n(?: .*\n|\n(?= ))*)", text, re.MULTILINE
+        r"^(class \w+\((?:Token|Step|Policy)Session\):\n(?: .*\n|\n(?= ))*)", text, re.MULTILINE
     )
-    assert len(bodies) == 2
+    assert len(bodies) == 4
     assert all(len([x for x in body.splitlines() if x.strip()]) < 15 for body in bodies)
 
 
