@@ -20,6 +20,7 @@ from foredraft.framework import Engine, load
 from foredraft.framework.bench.measure import Sample
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
 Side = Callable[[list[int]], Sample]
 
 
@@ -103,8 +104,8 @@ def _named(argument: str) -> str:
     return Path(argument).name if "/" in argument else argument
 
 
-def save(name: str, figures: dict[str, Any]) -> None:
-    """Writes figures with what they were measured on, and prints them."""
+def save(name: str, figures: dict[str, Any], show: bool = True) -> None:
+    """Writes figures with what they were measured on, and prints them if ``show``."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         capture_output=True,
@@ -125,7 +126,7 @@ def save(name: str, figures: dict[str, Any]) -> None:
         "machine": platform.machine(),
         **figures,
     }
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(record, indent=1))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if show:
+        print(json.dumps(record, indent=1))

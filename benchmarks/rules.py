@@ -13,13 +13,23 @@ second. ``table`` runs each cell beside the plain loop, prompt by prompt.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from typing import Any
 
 import numpy as np
 import torch
-from common import HERE, alternate, plain_engine, ratio, read_prompts, save, with_drafter
+from common import (
+    HERE,
+    RESULTS,
+    alternate,
+    plain_engine,
+    ratio,
+    read_prompts,
+    save,
+    with_drafter,
+)
 from scipy.stats import bootstrap
 
 from foredraft.framework import ConfigError, Engine
@@ -65,8 +75,8 @@ def cells(
 
 
 def table(options: argparse.Namespace, plain: Engine, prompts: list[list[int]]) -> dict[str, Any]:
-    rows = []
-    for temperature in (0, 1):
+    rows = kept_rows() if options.more else []
+    for temperature in options.temperatures:
         base = with_drafter(
             plain, "drafter=none", "policy.gamma=0", f"sampling.temperature={temperature}"
         )
@@ -79,19 +89,31 @@ def table(options: argparse.Namespace, plain: Engine, prompts: list[list[int]]) 
             }
             samples = alternate(sides, prompts, options.repeats)
             metrics = total(s.metrics for runs in samples["cell"] for s in runs if s.metrics)
-            rows.append(
-                {
-                    "temperature": temperature,
-                    "drafter": drafter,
-                    "verifier": rule,
-                    "lossless": engine.parts.verifier.lossless,
-                    "tau": metrics.tau,
-                    "accept_rate": metrics.accept_rate,
-                    "x plain": ratio(samples, "cell", "plain"),
-                }
-            )
-            print(rows[-1], file=sys.stderr)
+            row = {
+                "temperature": temperature,
+                "drafter": drafter,
+                "verifier": rule,
+                "lossless": engine.parts.verifier.lossless,
+                "prompts": len(prompts),
+                "tokens": options.tokens,
+                "tau": metrics.tau,
+                "accept_rate": metrics.accept_rate,
+                "x plain": ratio(samples, "cell", "plain"),
+            }
+            rows = [old for old in rows if _cell(old) != _cell(row)] + [row]
+            print(row, file=sys.stderr)
+            save("rules-table", {"rows": rows, "markdown": _markdown(rows)}, show=False)  # if cut
     return {"rows": rows, "markdown": _markdown(rows)}
+
+
+def kept_rows() -> list[dict[str, Any]]:
+    """The cells of the last run."""
+    file = RESULTS / "rules-table.json"
+    return json.loads(file.read_text())["rows"] if file.exists() else []
+
+
+def _cell(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["temperature"], row["drafter"], row["verifier"]
 
 
 def _markdown(rows: list[dict[str, Any]]) -> list[str]:
@@ -224,6 +246,8 @@ def main() -> None:
     parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--drafters", nargs="+", default=list(DRAFTERS), choices=list(DRAFTERS))
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=RULES)
+    parser.add_argument("--temperatures", type=int, nargs="+", default=[0, 1], choices=(0, 1))
+    parser.add_argument("--more", action="store_true", help="keep the cells of the last table")
     parser.add_argument("--kernels", choices=("library", "tuned"), default="tuned")
     options = parser.parse_args()
     plain = plain_engine(options.kernels)
