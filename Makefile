@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint docs-check model clean
+.PHONY: help demo test test-slow lint examples docs-check model clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -30,6 +30,12 @@ lint: $(STAMP)  ## ruff check, ruff format --check, mypy
 	@$(BIN)/ruff format --check .
 	@echo "==> mypy"
 	@$(BIN)/mypy
+
+examples: $(STAMP)  ## mypy on the example packages (make lint has seen the rest)
+	@for name in retrieval steady; do \
+	  echo "==> mypy, examples/foredraft-$$name"; \
+	  $(BIN)/mypy "examples/foredraft-$$name/foredraft_$$name" "examples/foredraft-$$name/tests" || exit 1; \
+	done
 
 docs-check:  ## every relative link in a Markdown file leads to a file
 	@echo "==> links"

@@ -201,9 +201,12 @@ def foredraft_drafters() -> list[DrafterSpec]:
         ),
         spec(
             "token_recycling", _token_recycling, TokenRecyclingConfig,
-            "the target's candidates of earlier rounds, as a tree", kind=_may_fork,
+            "the target's candidates of earlier rounds, as a tree", kind=_may_fork, learns=True,
         ),
-        spec("jacobi", _jacobi, JacobiConfig, "the target's guesses of the last round", kind=CHOSEN),
+        spec(
+            "jacobi", _jacobi, JacobiConfig, "the target's guesses of the last round", kind=CHOSEN,
+            learns=True,
+        ),
         spec(
             "ngram", _ngram, NgramConfig,
             "interpolated n-gram law, fitted or running", kind=_grown, host_reads=1,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import as_dict, compose
-from .config.build import build
+from .config.build import Built, build
 from .decoding import Parts
 from .engine import Defaults, Engine
 from .errors import ConfigError, InputError
-from .interfaces import Target
+from .interfaces import Observer, Target
+from .listening import close_all
+from .plugins.registry import CHOSEN
 
 if TYPE_CHECKING:
     from .constraints import Constraint
@@ -22,6 +25,7 @@ def load(
     tokenizer: Any = None,
     target: Target | str | None = None,
     config_dir: Path | str | None = None,
+    observers: Sequence[Observer] = (),
     **choices: object,
 ) -> Engine:
     """Builds an engine from the same config, with the same defaults, as ``foredraft generate``.
@@ -32,6 +36,8 @@ def load(
         tokenizer: its tokenizer; None when only ids go in and out.
         target: a built target of any kind, in place of ``model``; or a name, as any other group.
         config_dir: a folder with presets and experiments of your own.
+        observers: listeners of your own, besides those that the config lists
+            (``"observers=[jsonl]"``); you close them.
         choices: names by group, ``drafter="prompt_lookup"``.
 
     Raises:
@@ -41,7 +47,7 @@ def load(
     if isinstance(target, str):
         texts, target = [f"target={target}", *texts], None
     given = _given(model, tokenizer, target, texts)
-    return engine_from(compose(texts, config_dir), given)
+    return engine_from(compose(texts, config_dir), given, observers=observers)
 
 
 def _given(model: Any, tokenizer: Any, target: Target | None, texts: list[str]) -> Target | None:
@@ -76,16 +82,36 @@ def _constraint(path: str, target: Target, stop_ids: list[int]) -> Constraint:
     return grammar_constraint(kind, source, target.tokenizer, ends, target.vocab_size)
 
 
-def engine_from(config: Any, target: Target | None = None, same_target: bool = False) -> Engine:
+def engine_from(
+    config: Any,
+    target: Target | None = None,
+    same_target: bool = False,
+    observers: Sequence[Observer] = (),
+) -> Engine:
     """An engine from a composed config.
 
     Args:
         target: used in place of the config's.
         same_target: it was built from this very config; results name it as the config does.
+        observers: more of them than the config lists; whoever made them closes them.
     """
     built = build(config, target)
-    kinds = ("target", "drafter", "verifier", "policy")
-    names = {kind: getattr(built.parts, kind).spec.name for kind in kinds}
+    own = type(target).__name__ if target is not None and not same_target else None
+    try:
+        engine = _engine(built, as_dict(config), observers, own)
+    except BaseException:
+        close_all(built.observers)
+        raise
+    engine.owns(built.observers)
+    return engine
+
+
+def _engine(
+    built: Built, record: dict[str, Any], observers: Sequence[Observer], own_target: str | None
+) -> Engine:
+    names = {kind: getattr(built.parts, kind).spec.name for kind in CHOSEN}
+    if own_target is not None:
+        names["target"] = record["target"] = own_target
     run, runtime = built.parts.run, built.parts.runtime
     defaults = Defaults(
         max_new_tokens=run.max_new_tokens,
@@ -102,7 +128,4 @@ def engine_from(config: Any, target: Target | None = None, same_target: bool = F
         memory_check=runtime.memory_check,
     )
     parts = Parts(built.target, built.drafter, built.verifier, built.policy, names)
-    record = as_dict(config)
-    if target is not None and not same_target:
-        names["target"] = record["target"] = type(target).__name__
-    return Engine(parts, defaults, record)
+    return Engine(parts, defaults, record, [*built.observers, *observers])

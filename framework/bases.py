@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .context import Context
 from .device import upload
-from .interfaces import Drafter, DraftSession, GammaPolicy, PolicySession
+from .interfaces import Drafter, DraftSession, GammaPolicy, PolicySession, Target
 from .law import DenseLaw, PointMass
 from .records import Draft, DraftStep
 from .specs import DETERMINISTIC, DraftKind
@@ -98,6 +98,35 @@ class ParallelSession(StepSession):
         if not drafted:
             self._logits = self.all_logits(max(self.lengths))
         return self._logits[:, len(drafted)]
+
+
+class StepDrafter(Drafter):
+    """Base for autoregressive drafters that keep nothing between rounds: write ``next_logits``, and
+    ``__init__`` where there are weights or tables to load, and nothing else.
+
+    Args:
+        config: the drafter's config.
+        target: what it drafts for.
+    """
+
+    def __init__(self, config: Any, target: Target) -> None:
+        self.config = config
+
+    @abstractmethod
+    def next_logits(self, context: Context, drafted: list[Tensor]) -> Tensor:
+        """Logits of the next drafted token, ``[batch, vocab]``; as in ``StepSession``, from what
+        ``context`` shows of the committed ids."""
+
+    def start(self, context: Context) -> DraftSession:
+        return _DrafterStepSession(context, self)
+
+
+class _DrafterStepSession(StepSession):
+    """Asks the drafter, which stands in the place of the config."""
+
+    def next_logits(self, drafted: list[Tensor]) -> Tensor:
+        logits: Tensor = self.config.next_logits(self.context, drafted)
+        return logits
 
 
 class SessionDrafter(Drafter):

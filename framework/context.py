@@ -64,6 +64,19 @@ class Context:
         """Number of live rows."""
         return len(self.tokens)
 
+    def newest(self, count: int, drafted: Sequence[Tensor] = ()) -> Tensor:
+        """The ``count`` newest ids of every row: ``[batch, count]`` int64, the newest one last.
+
+        ``drafted`` are this round's tokens so far, each ``[batch]``; they stand behind the committed
+        ones. ``vocab_size``, which is no id, stands before the beginning of a short text.
+        """
+        ahead = max(0, count - len(drafted))
+        missing = [self.vocab_size] * ahead
+        rows = [[*missing, *row[-ahead:]][-ahead:] if ahead else [] for row in self.tokens]
+        packed = torch.tensor(rows, dtype=torch.int64).reshape(self.rows, ahead)
+        columns = [token.unsqueeze(1) for token in drafted[len(drafted) - count + ahead :]]
+        return torch.cat([upload(packed, self.device), *columns], 1)
+
     def law(self, logits: Tensor, drafted: Sequence[Tensor] = ()) -> Tensor:
         """A drafter's logits ``[batch, vocab]`` through the requests' own sampling.
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from .checks import check_whole
 from .constraints import Constraint
 from .decoding import Parts, decode
 from .errors import InputError, near_match
+from .interfaces import Observer
+from .listening import Listeners, OpenRun, close_all
 from .logprobs import prompt_scores
 from .memory import check_fits
+from .observing import RunRecord, run_record
 from .pairing import check_pair, check_target, known_rules
 from .params import SamplingParams
+from .plugins.registry import CHOSEN
 from .processor_checks import prepare
 from .records import Round
 from .requests import Answer, Request
 from .text import Prompt, TextStream, encode, reader_text
 
-KINDS = ("target", "drafter", "verifier")
 REQUESTED = (
     "max_new_tokens", "sampling", "seed", "stop", "stop_ids", "logprobs", "prompt_logprobs",
     "constraint",
@@ -47,14 +53,22 @@ class Defaults:
 class Engine:
     """A target with a drafter, a verifier and a policy, ready to answer prompts.
 
-    Build it with :func:`foredraft.framework.load`, or from objects of your own.
+    Build it with :func:`foredraft.framework.load`, or from objects of your own. Whoever made an
+    observer closes it: ``close`` ends the life of those that ``load`` made from the config, as
+    does the engine's own end.
     """
 
     def __init__(
-        self, parts: Parts, defaults: Defaults | None = None, config: dict[str, Any] | None = None
+        self,
+        parts: Parts,
+        defaults: Defaults | None = None,
+        config: dict[str, Any] | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.parts, self.config = parts, config or {}
         self.defaults = defaults or Defaults()
+        self._closers: list[Callable[[], object]] = []
+        self._listeners = Listeners(observers, self._describer(), self.tokenizer is not None)
         self._check_pair(0.0 if self.parts.verifier.greedy_only else 1.0)
 
     @property
@@ -100,9 +114,10 @@ class Engine:
             for index, prompt in enumerate(prompts)
             for sample in range(samples)
         ]
-        for begin in range(0, len(answers), self.defaults.batch_size):
-            for _ in self.run(answers[begin : begin + self.defaults.batch_size]):
-                pass
+        with self.observed(len(answers)):
+            for begin in range(0, len(answers), self.defaults.batch_size):
+                for _ in self.run(answers[begin : begin + self.defaults.batch_size]):
+                    pass
         return answers
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[str]:
@@ -117,7 +132,50 @@ class Engine:
                 yield piece
 
     def run(self, answers: Sequence[Answer]) -> Iterator[Round]:
-        """Runs answers as one batch and yields every round; the answers fill as it goes."""
+        """Runs answers as one batch and yields every round; the answers fill as it goes.
+
+        To observers it is a run of its own, unless ``observed`` has opened one.
+        """
+        rounds = self._rounds(answers)
+        return self._listeners.follow(answers, rounds) if self.observers else rounds
+
+    def observed(self, requests: int | None = None) -> AbstractContextManager[OpenRun | None]:
+        """All batches inside the block are one run to the observers; inside another, a part of it.
+
+        Args:
+            requests: how many answers are to come, if that is known.
+        """
+        return self._listeners.opened(requests)
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who hears what the engine does."""
+        return self._listeners.observers
+
+    def close(self) -> None:
+        """Closes the observers that the config brought. The engine goes on, with no observers."""
+        self._listeners.observers = ()
+        while self._closers:
+            self._closers.pop()()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def owns(self, observers: Sequence[Observer]) -> None:
+        """Closes these when the engine is closed, is no longer there, or Python ends."""
+        if observers:
+            self._closers.append(weakref.finalize(self, close_all, tuple(observers)))
+
+    def _describer(self) -> Callable[[int | None], RunRecord]:
+        """Makes records of runs. Without the engine in it: one that is dropped is gone at once."""
+        parts, seed = self.parts, self.defaults.seed
+        names = {k: parts.names.get(k, type(getattr(parts, k)).__name__) for k in CHOSEN}
+        return partial(run_record, names, bool(parts.verifier.lossless), self.config, seed)
+
+    def _rounds(self, answers: Sequence[Answer]) -> Iterator[Round]:
         if self.defaults.memory_check:
             longest = max(len(a.request.prompt) + self._limit(a.request) for a in answers)
             check_fits(self.parts.target, self.parts.drafter, len(answers), longest)
@@ -164,7 +222,7 @@ class Engine:
     def _check_pair(self, temperature: float) -> None:
         """Objects are paired by the rule that a config is: whatever built them."""
         parts, kind = self.parts, self.parts.drafter.kind
-        names = {k: parts.names.get(k, type(getattr(parts, k)).__name__) for k in KINDS}
+        names = {k: parts.names.get(k, type(getattr(parts, k)).__name__) for k in CHOSEN}
         verifier, drafter = names["verifier"], names["drafter"]
         check_pair(parts.verifier, verifier, drafter, kind, temperature, known_rules())
         check_target(parts.target.trees, names["target"], drafter, kind)

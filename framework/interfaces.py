@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ from .context import Context
 from .records import Draft, DraftStep, Round, Trial, Verdict
 from .specs import DETERMINISTIC, INDEPENDENT, DraftKind
 from .tree import Tree
+
+if TYPE_CHECKING:
+    from .observing import RequestRecord, RoundRecord, RunRecord, RunSummary
 
 # --- target ---------------------------------------------------------------------------------
 
@@ -264,3 +267,38 @@ class GammaPolicy(ABC):
     @abstractmethod
     def start(self, context: Context) -> PolicySession:
         """Opens a session for the batch."""
+
+
+# --- observers ------------------------------------------------------------------------------
+
+
+class Observer:
+    """Hears what a run does. Every method may be left out; none may change what it is given.
+
+    Per run, in this order: ``run_started``; ``round_done`` after each round and ``request_done``
+    when an answer ends; ``run_done``, also when the run was interrupted or failed. One observer
+    may hear several runs, one after the other. ``close`` comes last, once.
+
+    It is called between rounds, so its time is the run's. One that raises is named in a warning
+    and hears no more of that run; no answer is lost by it.
+
+    Attributes:
+        name: what the warning calls it; its spec's name when a config has chosen it.
+    """
+
+    name: str = ""
+
+    def run_started(self, run: RunRecord) -> None:
+        """A run begins."""
+
+    def round_done(self, outcome: RoundRecord) -> None:
+        """A round of a batch was committed."""
+
+    def request_done(self, request: RequestRecord) -> None:
+        """An answer has ended, cancelled ones too."""
+
+    def run_done(self, summary: RunSummary) -> None:
+        """The run has ended, one way or another."""
+
+    def close(self) -> None:
+        """Nothing more will come; files and connections are given back."""

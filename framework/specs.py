@@ -127,3 +127,8 @@ class PolicySpec(PartSpec):
 
     row_local: bool = True
     repeatable: bool = True
+
+
+@dataclass(frozen=True)
+class ObserverSpec(PartSpec):
+    """A listener. ``factory(config) -> Observer``. A run can have any number of them."""

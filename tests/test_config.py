@@ -25,7 +25,7 @@ from foredraft.framework.config.overrides import parse
 from foredraft.framework.errors import ConfigError, PluginFault
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.plugins import hookimpl, register, registry
-from foredraft.framework.plugins.registry import KINDS
+from foredraft.framework.plugins.registry import CHOSEN
 from foredraft.framework.specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
 
 CONF = Path(str(resources.files("foredraft.conf")))
@@ -143,14 +143,14 @@ def test_every_shipped_yaml_composes(name: Path) -> None:
 
 def test_defaults_compose_without_a_word() -> None:
     parts = to_objects(compose())
-    names = [getattr(parts, kind).spec.name for kind in KINDS]
+    names = [getattr(parts, kind).spec.name for kind in CHOSEN]
     assert names == ["smollm2", "prompt_lookup", "token", "fixed"]
     assert (parts.run.max_new_tokens, parts.run.seed, parts.sampling.temperature) == (128, 0, 0.0)
     assert len(SHIPPED) >= 7
 
 
 def test_every_registered_name_composes_to_its_own_class() -> None:
-    for kind in KINDS:
+    for kind in CHOSEN:
         for name in registry().names(kind):
             if (kind, name) != ("target", "causal_lm"):
                 chosen = getattr(to_objects(compose([f"{kind}={name}"])), kind)

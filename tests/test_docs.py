@@ -25,7 +25,7 @@ from foredraft.framework.cli.generate_help import _default
 from foredraft.framework.config import RunConfig, RuntimeConfig, SamplingParams
 from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 from foredraft.framework.plugins import Hooks
-from foredraft.framework.plugins.registry import KINDS, Offer, Registry
+from foredraft.framework.plugins.registry import CHOSEN, KINDS, Offer, Registry
 from foredraft.framework.testing.kit import checks_of
 
 ROOT = Path(__file__).parent.parent
@@ -200,8 +200,11 @@ def keys_of(schema: type, prefix: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("offer", BUILTIN.offers(), ids=lambda o: f"{o.kind}={o.name}")
 def test_every_key_is_listed_with_its_default(offer: Offer) -> None:
-    text = sections(DOCS / "config.md")[f"{offer.kind}={offer.name}"]
-    assert [row[:2] for row in rows(text)[2:]] == keys_of(offer.spec.config, f"{offer.kind}.")
+    heading, prefix = f"{offer.kind}={offer.name}", f"{offer.kind}."
+    if offer.kind == "observer":
+        heading, prefix = f"observers=[{offer.name}]", f"observer.{offer.name}."
+    text = sections(DOCS / "config.md")[heading]
+    assert [row[:2] for row in rows(text)[2:]] == keys_of(offer.spec.config, prefix)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ def test_every_other_key_is_listed_too(heading: str, schema: type, prefix: str) 
 
 def test_groups_presets_and_experiments_are_listed() -> None:
     listed = {row[0].strip("`"): row for row in rows(sections(DOCS / "config.md")["Groups"])[2:]}
-    for kind in KINDS:
+    for kind in CHOSEN:
         assert set(BUILTIN.names(kind)) <= set(re.findall(r"`(\w+)`", listed[kind][2]))
     for path in (ROOT / "conf").glob("*/*.yaml"):
         if path.parent.name != "local":
@@ -362,7 +365,9 @@ def test_the_first_example_prints_what_is_shown(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == expected
 
 
-@pytest.mark.parametrize("page", [DOCS / "algorithms.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [DOCS / "algorithms.md", DOCS / "observers.md"], ids=lambda p: p.stem
+)
 def test_the_examples_of_a_page_run(page: Path) -> None:
     assert blocks(page, "python")
     for source in blocks(page, "python"):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,29 +69,3 @@ def summary(parts: Sequence[Metrics], seconds: float, finish_reason: str = "") -
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-class Progress:
-    """Counts finished prompts; silent unless there is a terminal that nothing else writes to."""
-
-    def __init__(self, bar: Any = None, task: Any = None) -> None:
-        self.bar, self.task = bar, task
-
-    def step(self) -> None:
-        """One more is done."""
-        if self.bar is not None:
-            self.bar.advance(self.task)
-
-
-@contextmanager
-def progress(total: int, wanted: bool) -> Iterator[Progress]:
-    """A bar on standard error for files of prompts."""
-    if not (wanted and sys.stderr.isatty()):
-        yield Progress()
-        return
-    from rich.progress import Progress as Bar
-
-    # Redirection would move what is printed to standard output into standard error.
-    options = {"redirect_stdout": False, "redirect_stderr": False, "transient": True}
-    with Bar(console=console(stderr=True), **options) as bar:  # type: ignore[arg-type]
-        yield Progress(bar, bar.add_task("answering", total=total))

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from ..config import RunConfig, RuntimeConfig, SamplingParams, compose, expand_sweep, to_objects
 from ..errors import ConfigError
-from ..plugins.registry import KINDS
+from ..plugins.registry import CHOSEN
 from .arguments import Arguments
 from .display import console
 
-GROUPS = (*KINDS, "sampling", "runtime", "experiment")
+GROUPS = (*CHOSEN, "sampling", "runtime", "experiment")
 INTRO = """\
 usage: foredraft generate prompt="..." [key=value ...] [options]
 
@@ -46,11 +46,14 @@ def show_help(arguments: Arguments) -> None:
     out = console()
     out.print(INTRO, soft_wrap=True)
     out.print()
-    out.print(_choices({kind: getattr(parts, kind).spec.name for kind in KINDS}, arguments))
-    for kind in KINDS:
+    out.print(_choices({kind: getattr(parts, kind).spec.name for kind in CHOSEN}, arguments))
+    for kind in CHOSEN:
         part = getattr(parts, kind)
         if dataclasses.fields(part.spec.config):
             out.print(_keys(part.spec.config, f"{kind}.", f"{kind}={part.spec.name}"))
+    for part in parts.observers:
+        name = part.spec.name
+        out.print(_keys(part.spec.config, f"observer.{name}.", f"observers=[{name}]"))
     out.print(_keys(SamplingParams, "sampling.", "sampling"))
     out.print(_keys(RuntimeConfig, "runtime.", "runtime"))
     out.print(_keys(RunConfig, "", "top"))

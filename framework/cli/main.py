@@ -17,10 +17,12 @@ from .display import note, one_line
 
 COMMANDS = {
     "generate": "answer a prompt, or a file of prompts, with any drafter and target",
-    "plugins": "list every target, drafter, verifier and policy that can be chosen",
+    "plugins": "list every target, drafter, verifier, policy and observer that can be chosen",
     "fit": "count n-grams of your texts for drafter=ngram",
     "fetch": "bring the default model into the cache folder",
     "demo": "decode with and without drafts, side by side",
+    "new": "write a package with a drafter, verifier or policy of your own",
+    "check": "try to break what a drafter, verifier or policy promises",
 }
 USAGE = f"""\
 usage: foredraft <command> [arguments]
@@ -29,9 +31,10 @@ commands:
 {chr(10).join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())}
 
 options:
-  --help     this text; after a command, that command's
-  --version  print the version
-  --trace    show the whole traceback of an error (also FOREDRAFT_FULL_ERROR=1)
+  --help         this text; after a command, that command's
+  --version      print the version
+  --plugin FILE  take a Python file as a plugin, without installing it; may be repeated
+  --trace        show the whole traceback of an error (also FOREDRAFT_FULL_ERROR=1)
 
 try: foredraft generate prompt="Why is the sky blue?" max_new_tokens=64"""
 
@@ -65,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    words, files = _take_plugins(words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0
@@ -79,7 +83,29 @@ def _dispatch(words: list[str]) -> int:
     if importlib.util.find_spec(module) is None:
         raise ConfigError(f"the command {name!r} is not part of this installation.")
     command = getattr(importlib.import_module(module), name)
-    return int(command(rest) or 0)
+    if not files:
+        return int(command(rest) or 0)
+
+    from ..plugins import registered_files
+
+    with registered_files(files):
+        return int(command(rest) or 0)
+
+
+def _take_plugins(words: list[str]) -> tuple[list[str], list[str]]:
+    """The command line without ``--plugin FILE``, wherever it stands, and the files."""
+    rest: list[str] = []
+    files: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word != "--plugin" and not word.startswith("--plugin="):
+            rest.append(word)
+            continue
+        file = word.partition("=")[2] or ("" if "=" in word else next(left, ""))
+        if not file:
+            raise ConfigError("--plugin needs a Python file: --plugin ./mine.py.")
+        files.append(file)
+    return rest, files
 
 
 def _report(error: Exception) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 
 from ..engine import Engine
 from ..errors import InputError
+from ..listening import OpenRun
 from ..metrics import Metrics
 from ..records import RowOutcome
 from ..requests import Answer
 from ..text import TextStream, shown_ids
 from . import results
 from .conversation import Conversation
-from .display import Progress, write
+from .display import write
 from .outfile import OutFile
 
 
@@ -27,7 +28,6 @@ class Runner:
         lossless: whether the verifier says that the output law is the target's.
         as_json: print objects instead of text.
         out: a file for the objects, in place of standard output.
-        progress: hears of every conversation that is done.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Runner:
         lossless: bool,
         as_json: bool,
         out: OutFile | None,
-        progress: Progress,
     ) -> None:
         self.engine, self.config, self.lossless = engine, config, lossless
-        self.as_json, self.out, self.progress = as_json, out, progress
+        self.as_json, self.out = as_json, out
+        self.observed: OpenRun | None = None
         self.metrics: list[Metrics] = []
         self.seconds, self.finish_reason = 0.0, ""
         self.text = not as_json and out is None
@@ -52,6 +52,10 @@ class Runner:
         due = [conversation for conversation in conversations if not conversation.done]
         for conversation in due:
             conversation.ask()  # one that cannot be run is refused before any is
+        with self.engine.observed(sum(one.item.turns - one.turn for one in due)) as self.observed:
+            self._answer(due)
+
+    def _answer(self, due: list[Conversation]) -> None:
         size = self.engine.defaults.batch_size
         for begin in range(0, len(due), size):
             live = due[begin : begin + size]
@@ -78,8 +82,6 @@ class Runner:
             self.out.append(value)
         self.metrics.append(answer.metrics)
         self.finish_reason = str(answer.finish_reason)
-        if conversation.done:
-            self.progress.step()
         return value
 
 
@@ -98,6 +100,7 @@ class Batch:
         """Runs the rows to their ends."""
         for index, (_, answer) in self.rows.items():
             if answer.finish_reason is not None:
+                self._skip(answer)
                 self._finish(index)
         running = [answer for _, answer in self.rows.values() if answer.finish_reason is None]
         for outcome in self.run.engine.run(running) if running else ():
@@ -110,6 +113,11 @@ class Batch:
             write("\n")
         elif self.run.out is None:
             write("".join(text for _, text in sorted(self.finished)))
+
+    def _skip(self, answer: Answer) -> None:
+        """Observers hear of every answer, also of one that needed no round."""
+        if self.run.observed is not None:
+            self.run.observed.ended(answer)
 
     def _hear(self, row: RowOutcome) -> None:
         if self.pieces is not None:

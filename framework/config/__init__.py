@@ -19,10 +19,11 @@ from omegaconf import DictConfig, OmegaConf
 from ..errors import ConfigError, near_match
 from ..params import SamplingParams
 from ..plugins import registry
-from ..plugins.registry import KINDS
-from ..specs import PartSpec
+from ..plugins.registry import CHOSEN
 from .hydra import compose_tree, one_sentence, session
+from .observers import read_observers
 from .overrides import GROUPS, argument, check_by_hand, product
+from .parts import Part, part
 from .safety import check_folder
 from .schema import RunConfig, RuntimeConfig
 from .values import read_record
@@ -42,15 +43,6 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Part:
-    """A chosen part: its spec and its own config object."""
-
-    kind: str
-    spec: PartSpec
-    config: Any
-
-
-@dataclass(frozen=True)
 class Parts:
     """A whole config as plain objects."""
 
@@ -61,6 +53,7 @@ class Parts:
     sampling: SamplingParams
     runtime: RuntimeConfig
     run: RunConfig
+    observers: tuple[Part, ...] = ()
 
 
 def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None) -> DictConfig:
@@ -89,39 +82,24 @@ def expand_sweep(overrides: Sequence[str], config_dir: Path | str | None = None)
 def to_objects(config: DictConfig | Mapping[str, Any]) -> Parts:
     """Converts once; past this point there are dataclasses only. Takes ``as_dict``'s result too."""
     values = _resolved(config)
-    parts = {kind: part(kind, values.pop(kind, None)) for kind in KINDS}
+    parts = {kind: part(kind, values.pop(kind, None)) for kind in CHOSEN}
     sampling = read_record(SamplingParams, values.pop("sampling", None), "sampling")
     runtime = read_record(RuntimeConfig, values.pop("runtime", None), "runtime")
-    top = [*(f.name for f in dataclasses.fields(RunConfig)), *GROUPS]
+    heard = values.pop("observer", {})
+    top = [*(f.name for f in dataclasses.fields(RunConfig)), *GROUPS, "observer"]
     run = read_record(RunConfig, values, "", "", lambda name: near_match(name, top))
-    return Parts(**parts, sampling=sampling, runtime=runtime, run=run)
+    observers = read_observers(run.observers, heard)
+    return Parts(**parts, sampling=sampling, runtime=runtime, run=run, observers=observers)
 
 
 def as_dict(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
     """The config as plain typed values, for results: equal configs give equal dicts."""
     parts = to_objects(config)
-    plain = {kind: getattr(parts, kind) for kind in KINDS}
+    plain = {kind: getattr(parts, kind) for kind in CHOSEN}
     chosen = {k: {"name": p.spec.name, **_plain(p.config)} for k, p in plain.items()}
     shared = {"sampling": _plain(parts.sampling), "runtime": _plain(parts.runtime)}
-    return {**chosen, **shared, **_plain(parts.run)}
-
-
-def part(kind: str, values: object, key: str | None = None) -> Part:
-    """Reads ``{name: ..., values}``: a part of the config, or one nested in another's config."""
-    key = key or kind
-    if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
-        known = ", ".join(registry().names(kind))
-        raise ConfigError(
-            f"{key}={values!r} names no {kind}; it must have a 'name', which a preset gets from "
-            f"'defaults: [<name>, _self_]'; known: {known}."
-        )
-    spec = registry().get(kind, values["name"])
-    rest = {name: value for name, value in values.items() if name != "name"}
-
-    def elsewhere(name: str) -> str:
-        return _owners(kind, name, spec)
-
-    return Part(kind, spec, read_record(spec.config, rest, key, f"{kind} {spec.name!r}", elsewhere))
+    listed = {part.spec.name: _plain(part.config) for part in parts.observers}
+    return {**chosen, **shared, **_plain(parts.run), **({"observer": listed} if listed else {})}
 
 
 def _resolved(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +133,7 @@ def _schemas() -> dict[str, dict[str, Any]]:
         "runtime/standard": RuntimeConfig,
     }
     schemas = {path: _defaults(schema) for path, schema in found.items()}
-    for kind in KINDS:
+    for kind in CHOSEN:
         for name in registry().names(kind):
             config = registry().get(kind, name).config
             schemas[f"{kind}/{name}"] = {"name": name, **_defaults(config)}
@@ -183,11 +161,3 @@ def _folder(config_dir: Path | str | None, schemas: Mapping[str, object]) -> Pat
                 f"{name!r} in the config folder has the name of a config that exists already."
             )
     return folder
-
-
-def _owners(kind: str, key: str, chosen: PartSpec) -> str:
-    """Which other parts of the kind have a key of this name."""
-    others = [registry().get(kind, name) for name in registry().names(kind)]
-    fields = {o.name: {f.name for f in dataclasses.fields(o.config)} for o in others if o != chosen}
-    owners = [f"{name!r}" for name, keys in fields.items() if key in keys]
-    return f"it is one of {kind} {', '.join(owners)}; " if owners else ""

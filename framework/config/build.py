@@ -16,7 +16,7 @@ from ..specs import DrafterSpec, VerifierSpec
 from . import Part, Parts, to_objects
 
 if TYPE_CHECKING:
-    from ..interfaces import Drafter, GammaPolicy, Target, Verifier
+    from ..interfaces import Drafter, GammaPolicy, Observer, Target, Verifier
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Built:
     policy: GammaPolicy
     sampling: SamplingParams
     parts: Parts
+    observers: tuple[Observer, ...] = ()
 
 
 def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None = None) -> Built:
@@ -39,15 +40,37 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
         target: a target that is built already, to be used in place of the config's.
     """
     from .. import interfaces as kinds
+    from ..listening import close_all
 
     parts = config if isinstance(config, Parts) else to_objects(config)
     check_pairing(parts)
     # Cheap parts first, so that their refusals do not wait for a model to load.
     policy = _make(parts.policy, kinds.GammaPolicy)
     verifier = _make(parts.verifier, kinds.Verifier)
-    target = target or _make(parts.target, kinds.Target)
-    drafter = _make(parts.drafter, kinds.Drafter, target)
-    return Built(target, drafter, verifier, policy, parts.sampling, parts)
+    observers = build_observers(parts)
+    try:
+        target = target or _make(parts.target, kinds.Target)
+        drafter = _make(parts.drafter, kinds.Drafter, target)
+    except BaseException:
+        close_all(observers)
+        raise
+    return Built(target, drafter, verifier, policy, parts.sampling, parts, observers)
+
+
+def build_observers(parts: Parts) -> tuple[Observer, ...]:
+    """The observers that a config lists. Whoever calls this closes them."""
+    from ..interfaces import Observer
+    from ..listening import close_all
+
+    made: list[Observer] = []
+    try:
+        for part in parts.observers:
+            made.append(_make(part, Observer))
+            made[-1].name = made[-1].name or part.spec.name
+    except BaseException:
+        close_all(made)
+        raise
+    return tuple(made)
 
 
 def check_pairing(parts: Parts) -> None:

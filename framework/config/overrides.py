@@ -21,11 +21,12 @@ from hydra.core.override_parser.types import (
 
 from ..errors import ConfigError, near_match
 from ..plugins import registry
-from ..plugins.registry import KINDS
+from ..plugins.registry import CHOSEN
 from .safety import check_key, check_value
 
-GROUPS = (*KINDS, "sampling", "runtime", "experiment", "local")
+GROUPS = (*CHOSEN, "sampling", "runtime", "experiment", "local")
 BY_HAND = ("prompt", "prompts", "out", "grammar")
+LISTENING = ("observers", "observer")
 MAX_RUNS = 10_000
 
 
@@ -61,7 +62,7 @@ def argument(text: str, loader: ConfigLoader) -> str | None:
     if override.is_sweep_override():
         raise ConfigError(f"{text!r} lists several values; add -m to run each of them.")
     if key not in GROUPS:
-        if key.split(".")[0] in KINDS and key.endswith(".name") and key.count(".") == 1:
+        if key.split(".")[0] in CHOSEN and key.endswith(".name") and key.count(".") == 1:
             kind = key.split(".")[0]
             raise ConfigError(f"{text!r} is not possible; choose a {kind} by '{kind}=...'.")
         # Forced, so that a misspelt key is found by our own check, which names the near match.
@@ -83,7 +84,7 @@ def check_option(group: str, value: object, loader: ConfigLoader) -> None:
         folder, _, name = value.rpartition("/")
         if name in options(f"{group}/{folder}", loader):
             return
-    if group not in KINDS:
+    if group not in CHOSEN:
         hint = near_match(str(value), known)
         raise ConfigError(f"unknown {group} {str(value)!r}; {hint}known: {', '.join(known)}.")
     raise registry().unknown(group, "null" if value is None else value, known)
@@ -92,7 +93,8 @@ def check_option(group: str, value: object, loader: ConfigLoader) -> None:
 def check_by_hand(config: object, given: Sequence[str], key: str = "") -> None:
     """Refuses what only the command line may say when a file has said it.
 
-    These run code that comes with a model, read a file into the results, or write a file.
+    These run code that comes with a model, read a file into the results, write a file, or send
+    records somewhere.
     """
     if isinstance(config, Mapping):
         for name, value in config.items():
@@ -100,13 +102,17 @@ def check_by_hand(config: object, given: Sequence[str], key: str = "") -> None:
     elif isinstance(config, list):
         for index, value in enumerate(config):
             check_by_hand(value, given, f"{key}.{index}")
-    elif config and (key in BY_HAND or key.endswith(".trust_remote_code")):
+    elif config and _is_by_hand(key):
         # Choosing an option of a group (target=mine) says nothing about the keys that come with it.
         keys = [name for name in given if name not in GROUPS]
         if not any(key == name or key.startswith(f"{name}.") for name in keys):
             raise ConfigError(
                 f"{key}={config!r} is set by a config file; only an override may set it."
             )
+
+
+def _is_by_hand(key: str) -> bool:
+    return key in BY_HAND or key.split(".")[0] in LISTENING or key.endswith(".trust_remote_code")
 
 
 def options(group: str, loader: ConfigLoader) -> list[str]:

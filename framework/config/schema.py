@@ -47,6 +47,8 @@ class RunConfig:
         out: where answers go; null is standard output.
         output: ``text`` or ``json``.
         chat: put prompts into the target's chat template, if it has one.
+        observers: names of observers that hear what the run does; ``observer.<name>.<key>`` sets
+            the values of a listed one.
     """
 
     max_new_tokens: int | None = 128
@@ -62,6 +64,7 @@ class RunConfig:
     out: str | None = None
     output: str = "text"
     chat: bool = True
+    observers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
@@ -75,6 +78,11 @@ class RunConfig:
         for token in self.stop_ids:
             check_whole("stop_ids", token, 0, 1 << 31)
         check_whole("samples", self.samples, 1, 4096)
+        twice = [name for name in self.observers if self.observers.count(name) > 1]
+        if twice:
+            raise ConfigError(
+                f"observers={self.observers!r} lists {twice[0]!r} twice; each is listed once."
+            )
         if self.logprobs is not None:
             check_choice("logprobs", self.logprobs, ("raw", "processed"))
         if self.grammar is not None:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
-from typing import Protocol
-
-import pluggy
+from pathlib import Path
 
 from ..errors import PluginFault
-from ..specs import DrafterSpec, PolicySpec, TargetSpec, VerifierSpec
+from . import files
 from .checks import examine
 from .discovery import GROUP, installed
+from .hooks import Hooks as Hooks
+from .hooks import hookimpl as hookimpl
 from .registry import Broken, Plugin, Registry, Source
 
 BUILTINS = (
@@ -28,87 +28,8 @@ BUILTINS = (
     "foredraft.drafters.builtin",
     "foredraft.verifiers.builtin",
     "foredraft.framework.policies.builtin",
+    "foredraft.framework.observers.builtin",
 )
-
-hookspec = pluggy.HookspecMarker(GROUP)
-hookimpl = pluggy.HookimplMarker(GROUP)
-
-
-class Hooks(Protocol):
-    """The hooks a plugin module may implement. None takes an argument; each is called once."""
-
-    @hookspec
-    def foredraft_drafters(self) -> Iterable[DrafterSpec]:
-        """Offers drafters.
-
-        A whole plugin module, found by the entry point ``echo = "echo_draft"``::
-
-            from dataclasses import dataclass
-            from foredraft.framework.plugins import hookimpl
-            from foredraft.framework.specs import DrafterSpec
-
-            @dataclass
-            class EchoConfig:
-                distance: int = 8
-
-            def build(config, target):
-                from .drafter import EchoDrafter  # torch is imported only when it is chosen
-
-                return EchoDrafter(config.distance)
-
-            @hookimpl
-            def foredraft_drafters():
-                yield DrafterSpec("echo", build, EchoConfig, "repeats what it saw", contract=1)
-
-        It is chosen by ``drafter=echo drafter.distance=4``.
-        """
-
-    @hookspec
-    def foredraft_verifiers(self) -> Iterable[VerifierSpec]:
-        """Offers verification rules, chosen by ``verifier=<name>``.
-
-        ::
-
-            @hookimpl
-            def foredraft_verifiers():
-                yield VerifierSpec("strict", lambda config: Strict(), StrictConfig, lossless=True, contract=1)
-        """
-
-    @hookspec
-    def foredraft_policies(self) -> Iterable[PolicySpec]:
-        """Offers draft-length policies, chosen by ``policy=<name>``.
-
-        ::
-
-            @hookimpl
-            def foredraft_policies():
-                yield PolicySpec("ramp", lambda config: Ramp(config.start), RampConfig, contract=1)
-        """
-
-    @hookspec
-    def foredraft_targets(self) -> Iterable[TargetSpec]:
-        """Offers kinds of target, chosen by ``target=<name>``.
-
-        ::
-
-            @hookimpl
-            def foredraft_targets():
-                yield TargetSpec("markov", lambda config: Markov(config.vocab), MarkovConfig, contract=1)
-        """
-
-    @hookspec
-    def foredraft_config_packages(self) -> Iterable[str]:
-        """Offers folders of presets and experiments, as packages with an ``__init__.py``.
-
-        ::
-
-            @hookimpl
-            def foredraft_config_packages():
-                return ["pkg://echo_draft.conf"]  # holds drafter/echo_far.yaml
-
-        They come after Foredraft's own, which a preset of the same name cannot replace.
-        """
-
 
 _in_process: dict[str, Plugin] = {}
 _loaded: Registry | None = None
@@ -122,17 +43,86 @@ def registry() -> Registry:
     return _loaded
 
 
-def register(plugin: object, name: str) -> None:
-    """Registers a module, or any object with hooks, from Python: for notebooks and tests.
+def register(plugin: object, name: str | None = None) -> None:
+    """Registers parts from Python, without a package: for notebooks and tests.
 
-    Registering a name again replaces it. A plugin that breaks its contract raises PluginFault.
+    Registering a name again replaces what it stood for.
+
+    Args:
+        plugin: a spec, a list of specs, a module, or any object with hooks.
+        name: of the plugin. A spec without one is registered under its own name, each for itself;
+            a module under its name.
+
+    Raises:
+        PluginFault: for a plugin that breaks its contract or offers nothing.
     """
+    specs, named = files.specs_in(plugin), list[tuple[str, str, object]]()
+    if specs and name is None:
+        named = [(f"{files.kind_of(s)} {s.name}", str(s.name), files.offering([s])) for s in specs]
+    else:
+        name = name or str(getattr(plugin, "__name__", type(plugin).__name__))
+        named = [(name, name, files.offering(specs) if specs else plugin)]
+    _add({key: _passed(Source(shown, shown, "in process"), each) for key, shown, each in named})
+
+
+def register_file(path: Path | str) -> None:
+    """Registers a Python file, as ``foredraft --plugin FILE`` does.
+
+    Raises:
+        PluginFault: for a file that is not there, cannot be run, breaks the contract, or offers a
+            name that is taken; the sentence names the file, the cause and its line.
+    """
+    file, key = Path(path).expanduser(), files.module_name(Path(path).expanduser())
+    _unload(key)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            module = files.load_file(file)
+            plugin = examine(files.source_of(file), module, Hooks, GROUP)
+            files.check_offers(module)
+        _add({key: plugin})
+        files.check_names(plugin, registry())
+    except (Exception, SystemExit) as error:
+        _unload(key)
+        cause = _cause(error).rstrip(".") + files.line_of(error, file)
+        raise PluginFault(f"the plugin file {str(file)!r} cannot be used: {cause}.") from error
+
+
+def unregister(name: str) -> None:
+    """Takes back what was registered under a name, if anything was."""
     global _loaded
-    result = _examined(Source(name, name, "in process"), lambda: plugin)
+    if _in_process.pop(name, None) is not None:
+        _loaded = None
+
+
+@contextlib.contextmanager
+def registered_files(paths: Sequence[str]) -> Iterator[None]:
+    """Files as plugins, for as long as one command runs."""
+    try:
+        for path in paths:
+            register_file(path)
+        yield
+    finally:
+        for path in paths:
+            _unload(files.module_name(Path(path).expanduser()))
+
+
+def _unload(module: str) -> None:
+    unregister(module)
+    sys.modules.pop(module, None)
+
+
+def _add(plugins: dict[str, Plugin]) -> None:
+    global _loaded
+    _in_process.update(plugins)
+    _loaded = None
+
+
+def _passed(source: Source, plugin: object) -> Plugin:
+    result = _examined(source, lambda: plugin)
     if isinstance(result, Broken):
         raise PluginFault(f"{result}")
-    _in_process[name] = result
-    _loaded = None
+    files.check_offers(plugin)
+    return result
 
 
 def reset() -> None:
@@ -159,11 +149,15 @@ def _examined(source: Source, load: Callable[[], object]) -> Plugin | Broken:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             return examine(source, load(), Hooks, GROUP)
-    except PluginFault as fault:
-        return Broken(source, str(fault))
     except (Exception, SystemExit) as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        return Broken(source, f"loading it raised {type(error).__name__}: {text}.")
+        return Broken(source, _cause(error))
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, PluginFault):
+        return str(error)
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"loading it raised {type(error).__name__}{': ' if text else ''}{text}."
 
 
 def _own_version() -> str:

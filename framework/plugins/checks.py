@@ -22,6 +22,7 @@ KIND_OF_HOOK = {
     "foredraft_drafters": "drafter",
     "foredraft_verifiers": "verifier",
     "foredraft_policies": "policy",
+    "foredraft_observers": "observer",
 }
 PACKAGES_HOOK = "foredraft_config_packages"
 # Words that a command line or a YAML file reads as something other than text.

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import ConfigError, near_match
-from ..specs import DrafterSpec, PartSpec, PolicySpec, TargetSpec, VerifierSpec
+from ..specs import DrafterSpec, ObserverSpec, PartSpec, PolicySpec, TargetSpec, VerifierSpec
 
 KINDS: dict[str, type[PartSpec]] = {
     "target": TargetSpec,
     "drafter": DrafterSpec,
     "verifier": VerifierSpec,
     "policy": PolicySpec,
+    "observer": ObserverSpec,
 }
+CHOSEN = ("target", "drafter", "verifier", "policy")  # a config has one of each
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Offer:
     """One row of ``foredraft plugins``.
 
     Args:
-        kind: target, drafter, verifier or policy.
+        kind: target, drafter, verifier, policy or observer.
         name: what a config names.
         source: the plugin that offers it.
         spec: the record the plugin yielded.

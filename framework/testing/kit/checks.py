@@ -74,6 +74,9 @@ def ascending(cases: Iterable[dict[str, object]], run: Callable[..., str | None]
     """Tries cases from the smallest on; the first one about which ``run`` has a complaint is the
     smallest input that shows the fault."""
     for case in cases:
-        complaint = run(**case)
+        try:
+            complaint = run(**case)
+        except CheckFailed as failure:
+            complaint = str(failure)
         if complaint:
             fail(complaint, **case)

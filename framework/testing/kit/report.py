@@ -65,7 +65,7 @@ def run_check(check: Check, subject: Subject, expected: Mapping[str, str] | None
         status, detail = SKIPPED, str(skip)
     except CheckFailed as failure:
         status, detail = FAILED, str(failure)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         status, detail = FAILED, f"it raised {type(error).__name__}: {error}"
     if reason and status == FAILED:
         status, detail = EXPECTED, f"{reason} ({detail})"

@@ -1,0 +1,1 @@
+"""Presets and experiments of this package."""

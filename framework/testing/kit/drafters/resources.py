@@ -1,0 +1,166 @@
+"""What a drafter costs while it runs: memory that stays, and waits for the device."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ....errors import ConfigError, InputError
+from ..checks import NotApplicable, check, fail
+from ..subject import Subject
+from .lab import SAMPLED, Lab
+from .scripts import pattern
+from .spies import Journal
+from .targets import model_target
+
+LATE = 48  # rounds; the first look is after a quarter of them
+SLACK = 2048  # bytes
+
+
+@check(
+    "drafter",
+    "tensors grow with the text only, neither from round to round nor from run to run",
+    "a leak of some bytes per round ends a server after a day",
+)
+def memory_growth(subject: Subject) -> None:
+    lab = Lab(subject)
+    gc.collect()
+    gc.freeze()  # what is here already is not looked at again: it takes a second each time
+    try:
+        _per_round(lab)
+        _per_run(lab)
+    finally:
+        gc.unfreeze()
+
+
+def _per_round(lab: Lab) -> None:
+    """A long session may hold more than a short one by what a new session on the longer text holds
+    more than one on the shorter."""
+    limit = lab.target.max_context
+    late = LATE if limit is None else min(LATE, (limit - 12) // 2)
+    early = late // 4
+    if late < 12:
+        return
+    sizes: dict[int, int] = {}
+    texts: dict[int, list[list[int]]] = {}
+
+    def look(index: int, tokens: list[list[int]]) -> None:
+        if index in (early, late - 1):
+            sizes[index], texts[index] = live_bytes(), [list(row) for row in tokens]
+
+    prompts = lab.prompts(5, 8)
+    lab.run(prompts, 2, pattern(0, 1), 2 * late, SAMPLED, rounds=late, keep=False,
+            watch=_before_drafts(look))  # fmt: skip
+    if len(sizes) < 2:
+        return
+    grown = sizes[late - 1] - sizes[early]
+    ends = [len(prompt) + 2 * late for prompt in prompts]  # so that all caches are of one size
+    fresh = [_opened_bytes(lab, texts[index], ends) for index in (early, late - 1)]
+    if grown > max(fresh[1] - fresh[0], 0) * 2 + SLACK:
+        fail(
+            f"tensors grew by {grown} bytes from round {early} to round {late - 1}, where new sessions "
+            f"on the two texts differ by {fresh[1] - fresh[0]}",
+            prompts=prompts,
+            gamma=2,
+        )
+
+
+def _before_drafts(look: Callable[[int, list[list[int]]], None]) -> Callable[..., Any]:
+    def watch(journal: Journal, call: str, context: Any, argument: object) -> Callable[[], None]:
+        if call == "propose":
+            look(context.round_index, context.tokens)
+        return lambda: None
+
+    return watch
+
+
+def _opened_bytes(lab: Lab, texts: list[list[int]], ends: list[int]) -> int:
+    """What is live while a session that has drafted once on these texts is open."""
+    found: list[int] = []
+
+    def look(index: int, tokens: list[list[int]]) -> None:
+        if index == 1:
+            found.append(live_bytes())
+
+    left = [end - len(text) for end, text in zip(ends, texts, strict=True)]
+    lab.run(texts, 2, 0, left, SAMPLED, rounds=2, keep=False, watch=_before_drafts(look))
+    return found[0] if found else 0
+
+
+def _per_run(lab: Lab) -> None:
+    prompts = lab.prompts(5, 8)
+    sizes = []
+    for count in (2, 10):
+        for _ in range(count):
+            lab.run(prompts, 2, pattern(0, 1), 8, SAMPLED, rounds=3, keep=False)
+        sizes.append(live_bytes())
+    if sizes[1] - sizes[0] > SLACK:
+        fail(f"tensors grew by {sizes[1] - sizes[0]} bytes in 10 runs", prompts=prompts, gamma=2)
+
+
+def live_bytes() -> int:
+    """Bytes of the tensors made since the freeze that anything still refers to; storage that several
+    share counts once."""
+    gc.collect()
+    storages = {}
+    for one in gc.get_objects():
+        # By its type: asking some lazy objects of torch for their class warns.
+        if issubclass(type(one), torch.Tensor) and one.layout == torch.strided:
+            storage = one.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+@check(
+    "drafter",
+    "drafting reads nothing from the device to the host, but for what the spec declares",
+    "each such read waits for all the work before it, which is what speculation is to hide",
+    gpu=True,
+)
+def no_host_sync(subject: Subject) -> None:
+    lab = _cuda_lab(subject)
+    reads: list[int] = []
+
+    def watch(journal: Journal, call: str, context: Any, argument: Any) -> Callable[[], None]:
+        if call != "propose" or context.round_index == 0:  # the first round may set things up
+            return lambda: None
+        allowed = lab.spec.host_reads * max(argument)
+        stack = contextlib.ExitStack()
+        seen = stack.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+
+        def behind() -> None:
+            torch.cuda.set_sync_debug_mode("default")
+            stack.close()
+            reads.append(sum("synchroniz" in str(one.message) for one in seen))
+            if reads[-1] > allowed:
+                journal.complaints.append(
+                    f"{reads[-1]} reads from the device in a draft of {max(argument)} tokens, "
+                    f"where the spec declares {lab.spec.host_reads} per token"
+                )
+
+        return behind
+
+    try:
+        lab.run(lab.prompts(6, 9), 3, pattern(0, 1, 2), 12, watch=watch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def _cuda_lab(subject: Subject) -> Lab:
+    """A lab on the device. Drafters that take none of the targets there have nothing to show."""
+    if subject.target is not None and subject.target.device.type == "cuda":
+        return Lab(subject)
+    refusal = ""
+    for layers in (2, 5):
+        try:
+            return Lab(subject, target=model_target(layers, seed=subject.seed, device="cuda"))
+        except (ConfigError, InputError) as error:
+            refusal = str(error)
+    raise NotApplicable(f"it takes none of the kit's targets on the device: {refusal}")
