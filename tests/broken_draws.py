@@ -9,6 +9,7 @@ from planting import planter
 from torch import Tensor
 
 from foredraft.framework.context import Context
+from foredraft.framework.device import upload
 from foredraft.framework.interfaces import Drafter, DraftSession, Target
 from foredraft.framework.law import DenseLaw
 from foredraft.framework.noise import Stream, draw
@@ -77,13 +78,13 @@ class Sorted(Branching):
         for left in range(0, draft.width, 2):  # two children to each node
             swap = probs[:, left] < probs[:, left + 1]
             pair = tokens[:, left : left + 2]
-            if left == 0 and draft.width > 2:  # their own children stay behind their places
-                swap = swap & False
+            if left == 0:  # their own children would have to move with them
+                swap &= upload(draft.lengths, swap.device) == 2
             tokens[:, left : left + 2] = pair.flip(1).where(swap.unsqueeze(1), pair)
         return Draft(tokens, draft.lengths, draft.law, draft.tree, draft.drawn)
 
 
-@fault("keeps the four drawn nodes that came out likeliest", "reported_law", "joint_law")
+@fault("keeps the four drawn nodes that came out likeliest", "reported_law")
 class Pruned(Branching):
     def propose(self, gammas: list[int]) -> Draft:
         draft = super().propose(gammas)
@@ -124,7 +125,7 @@ class GlobalNoise(Drawn):
         return torch.multinomial(law, 1).squeeze(1)
 
 
-@fault("seeds torch's global generator, to be repeatable", "seeds", "joint_law")
+@fault("seeds torch's global generator, to be repeatable", "seeds")
 class GlobalSeed(Drawn):
     def drawn(self, law: Tensor, position: int) -> Tensor:
         torch.manual_seed(position)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def check(
 
 def checks_of(kind: str) -> list[Check]:
     """The checks of a kind, in their order."""
-    from . import drafters, policies, shared, verifiers  # noqa: F401 - they declare the checks
-
+    for module in ("shared", "drafters", "verifiers", "policies"):  # they declare the checks
+        import_module(f".{module}", __package__)
     return [one for one in _checks if one.kind == kind]
 
 
