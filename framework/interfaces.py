@@ -185,6 +185,9 @@ class Drafter(ABC):
 class Verifier(ABC):
     """The acceptance rule. Stateless. Its attributes say what it can judge; its spec says the same.
 
+    Args:
+        config: the rule's config, for rules without an ``__init__`` of their own.
+
     Attributes:
         lossless: whether the output law is exactly the target's.
         greedy_only: whether requests with a temperature above 0 are to be refused.
@@ -198,6 +201,9 @@ class Verifier(ABC):
     chains: tuple[str, ...] = (INDEPENDENT, DETERMINISTIC)
     trees: tuple[str, ...] = ()
     shared_noise: bool = False
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = config
 
     def judges(self, kind: DraftKind) -> bool:
         """True when the rule is right for such drafts."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broken_drafters import PLANTED as DRAFTERS
-from broken_policies import BROKEN as POLICIES
-from broken_verifiers import broken as VERIFIERS
+from broken_policies import PLANTED as POLICIES
+from broken_verifiers import PLANTED as VERIFIERS
 from planted import Planted
 
 PLANTED: dict[str, list[Planted]] = {

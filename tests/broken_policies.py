@@ -346,7 +346,7 @@ def _planted(name: str, part: type, caught_by: str, what: str) -> Planted:
     return Planted(name, what, spec, tuple(caught_by.split()))
 
 
-BROKEN: tuple[Planted, ...] = (
+PLANTED: tuple[Planted, ...] = (
     _planted("floats", Floats, "well_formed_gammas", "gammas are floats"),
     _planted("bools", Bools, "well_formed_gammas", "gammas are truth values"),
     _planted("negative", Negative, "well_formed_gammas", "gammas fall below 0"),

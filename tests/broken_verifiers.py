@@ -28,7 +28,7 @@ from foredraft.verifiers.token import TokenVerifier
 from foredraft.verifiers.traversal import TraversalVerifier
 
 CHAINS, TREES = "joint_law_of_chains", "joint_law_of_trees"
-broken: list[Planted] = []
+PLANTED: list[Planted] = []
 
 
 @dataclass
@@ -39,14 +39,14 @@ class Nothing:
 def plant(
     what: str, *caught_by: str, config: type = Nothing, **declared: Any
 ) -> Callable[[type[Verifier]], type[Verifier]]:
-    """Adds a rule to ``broken``; its spec declares what its class says, unless given."""
+    """Adds a rule to ``PLANTED``; its spec declares what its class says, unless given."""
 
     def add(rule: type[Verifier]) -> type[Verifier]:
         names = ("lossless", "greedy_only", "chains", "trees", "shared_noise")
         abilities = {name: getattr(rule, name) for name in names} | declared
         name = "".join("_" + c.lower() if c.isupper() else c for c in rule.__name__).strip("_")
         spec = VerifierSpec(name, lambda config: rule(), config, contract=1, **abilities)
-        broken.append(Planted(name, what, spec, caught_by))
+        PLANTED.append(Planted(name, what, spec, caught_by))
         return rule
 
     return add

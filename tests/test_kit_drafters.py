@@ -37,26 +37,37 @@ LEARNING: dict[str, Case] = {
     "token_recycling as chains": ("token_recycling", {"successors": 1}),
     "jacobi": ("jacobi", {}),
 }
+# Variants of what is tested in any case: ten seconds or more each.
+SLOW = {
+    "ngram with independent children",
+    "ngram with the likeliest children",
+    "ngram within a budget",
+    "token_recycling as chains",
+}
+VARIANT = (pytest.mark.slow,)
 SMALL: dict[str, Any] = {"vocab": 12, "context": 64}
 
 
-@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=VARIANT * (c in SLOW)) for c in DRAWN])
 def test_drafters_with_a_law_conform(case: str) -> None:
     shown(check_drafter(*DRAWN[case]), "causal_stopping")
 
 
-@pytest.mark.parametrize("case", CHOSEN)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=VARIANT * (c in SLOW)) for c in CHOSEN])
 def test_drafters_that_choose_conform(case: str) -> None:
     shown(check_drafter(*CHOSEN[case]), "reported_law", "causal_stopping")
 
 
-@pytest.mark.parametrize("case", LEARNING)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=VARIANT * (c in SLOW)) for c in LEARNING])
 def test_drafters_that_learn_conform(case: str) -> None:
     state = ("rollback", "every_round_observed")
     shown(check_drafter(*LEARNING[case]), "reported_law", "causal_stopping", *state)
 
 
-@pytest.mark.parametrize("values", [{}, {"widths": [2, 2]}], ids=["chain", "tree"])
+@pytest.mark.parametrize(
+    "values",
+    [pytest.param({}, id="chain"), pytest.param({"widths": [2, 2]}, id="tree", marks=VARIANT)],
+)
 def test_a_model_conforms_on_a_target_of_the_callers(
     values: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ SAME = 1e-6
 )
 def reported_law(subject: Subject) -> None:
     lab = _lab(subject)
-    for rows in (PROMPTS * len(SETTINGS), _most(lab)):
+    for rows in (2 * PROMPTS * len(SETTINGS), _most(lab)):
         run = drawn(lab, rows, 3)
         _not_of_the_token(run, rows)
         nodes = _nodes(run, lab.seed)
@@ -82,7 +82,7 @@ def _lab(subject: Subject) -> Lab:
 
 def _most(lab: Lab) -> int:
     """As many rows as give 4,000 nodes of each position, or as fit beside a large vocabulary."""
-    return max(PROMPTS * len(SETTINGS), min(1600, NUMBERS // lab.target.vocab_size))
+    return max(2 * PROMPTS * len(SETTINGS), min(1600, NUMBERS // lab.target.vocab_size))
 
 
 def drawn(lab: Lab, rows: int, gamma: int) -> Run:

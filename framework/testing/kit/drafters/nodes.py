@@ -22,7 +22,7 @@ from .wellformed import given_siblings
 
 ALARM = 1e-7  # p-values below are failures
 SURE = 6.5  # standard deviations that are one
-FEWEST = 300
+FEWEST, FEWEST_PAIRS = 100, 400
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _repeats(nodes: Nodes) -> str:
 def dependent(nodes: Nodes) -> str:
     """Whether one token says anything about the next one's noise, in a draft or a round later."""
     for what, pairs in (("node", _next_node(nodes)), ("round", _next_round(nodes))):
-        if len(pairs) >= FEWEST:
+        if len(pairs) >= FEWEST_PAIRS:
             p_value = _grid(pairs)
             if p_value < ALARM:
                 return f"noise that one {what} shares with the next (p={p_value:.1g})"

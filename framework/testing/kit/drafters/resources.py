@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import warnings
 from collections.abc import Callable
@@ -10,12 +9,13 @@ from typing import Any
 
 import torch
 
+from ....context import Context
 from ....errors import ConfigError, InputError
 from ..checks import NotApplicable, check, fail
 from ..subject import Subject
 from .lab import SAMPLED, Lab
 from .scripts import pattern
-from .spies import Journal
+from .spies import Journal, Watch
 from .targets import model_target
 
 LATE = 48  # rounds; the first look is after a quarter of them
@@ -70,8 +70,10 @@ def _per_round(lab: Lab) -> None:
         )
 
 
-def _before_drafts(look: Callable[[int, list[list[int]]], None]) -> Callable[..., Any]:
-    def watch(journal: Journal, call: str, context: Any, argument: object) -> Callable[[], None]:
+def _before_drafts(look: Callable[[int, list[list[int]]], None]) -> Watch:
+    def watch(
+        journal: Journal, call: str, context: Context, argument: object
+    ) -> Callable[[], None]:
         if call == "propose":
             look(context.round_index, context.tokens)
         return lambda: None
@@ -124,33 +126,35 @@ def live_bytes() -> int:
 )
 def no_host_sync(subject: Subject) -> None:
     lab = _cuda_lab(subject)
-    reads: list[int] = []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            lab.run(lab.prompts(6, 9), 3, pattern(0, 1, 2), 12, watch=_reads(lab, seen))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
-    def watch(journal: Journal, call: str, context: Any, argument: Any) -> Callable[[], None]:
+
+def _reads(lab: Lab, seen: list[warnings.WarningMessage]) -> Watch:
+    """Counts torch's warnings about waits while a draft is made."""
+
+    def watch(journal: Journal, call: str, context: Context, argument: Any) -> Callable[[], None]:
         if call != "propose" or context.round_index == 0:  # the first round may set things up
             return lambda: None
-        allowed = lab.spec.host_reads * max(argument)
-        stack = contextlib.ExitStack()
-        seen = stack.enter_context(warnings.catch_warnings(record=True))
-        warnings.simplefilter("always")
+        most, before = max(argument), len(seen)
         torch.cuda.set_sync_debug_mode("warn")
 
         def behind() -> None:
             torch.cuda.set_sync_debug_mode("default")
-            stack.close()
-            reads.append(sum("synchroniz" in str(one.message) for one in seen))
-            if reads[-1] > allowed:
+            reads = sum("synchroniz" in str(one.message) for one in seen[before:])
+            if reads > lab.spec.host_reads * most:
                 journal.complaints.append(
-                    f"{reads[-1]} reads from the device in a draft of {max(argument)} tokens, "
-                    f"where the spec declares {lab.spec.host_reads} per token"
+                    f"{reads} reads from the device in a draft of {most} tokens, where the spec "
+                    f"declares {lab.spec.host_reads} per token"
                 )
 
         return behind
 
-    try:
-        lab.run(lab.prompts(6, 9), 3, pattern(0, 1, 2), 12, watch=watch)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    return watch
 
 
 def _cuda_lab(subject: Subject) -> Lab:
