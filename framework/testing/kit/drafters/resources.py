@@ -11,6 +11,7 @@ import torch
 
 from ....context import Context
 from ....errors import ConfigError, InputError
+from ....params import SamplingParams
 from ..checks import NotApplicable, check, fail
 from ..subject import Subject
 from .lab import SAMPLED, Lab
@@ -20,6 +21,7 @@ from .targets import model_target
 
 LATE = 48  # rounds; the first look is after a quarter of them
 SLACK = 2048  # bytes
+ENDLESS = SamplingParams(temperature=1.0, min_new_tokens=100_000)
 
 
 @check(
@@ -54,10 +56,10 @@ def _per_round(lab: Lab) -> None:
             sizes[index], texts[index] = live_bytes(), [list(row) for row in tokens]
 
     prompts = lab.prompts(5, 8)
-    lab.run(prompts, 2, pattern(0, 1), 2 * late, SAMPLED, rounds=late, keep=False,
+    lab.run(prompts, 2, pattern(0, 1), 2 * late, ENDLESS, rounds=late, keep=False,
             watch=_before_drafts(look))  # fmt: skip
-    if len(sizes) < 2:
-        return
+    if len(sizes) < 2 or any(len(rows) < len(prompts) for rows in texts.values()):
+        return  # a row has ended
     grown = sizes[late - 1] - sizes[early]
     ends = [len(prompt) + 2 * late for prompt in prompts]  # so that all caches are of one size
     fresh = [_opened_bytes(lab, texts[index], ends) for index in (early, late - 1)]
@@ -90,7 +92,7 @@ def _opened_bytes(lab: Lab, texts: list[list[int]], ends: list[int]) -> int:
             found.append(live_bytes())
 
     left = [end - len(text) for end, text in zip(ends, texts, strict=True)]
-    lab.run(texts, 2, 0, left, SAMPLED, rounds=2, keep=False, watch=_before_drafts(look))
+    lab.run(texts, 2, 0, left, ENDLESS, rounds=2, keep=False, watch=_before_drafts(look))
     return found[0] if found else 0
 
 

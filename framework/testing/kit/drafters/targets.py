@@ -39,16 +39,29 @@ def model_target(
     return CausalLM(model.to(device))
 
 
+def text_target(context: int = 512, eos: bool = False, seed: int = 0) -> Target:
+    """A tiny transformer with a tokenizer, one token per byte, for drafters that read text."""
+    from ....targets.causal_lm import CausalLM
+    from ...tiny import tiny_model
+    from ...tiny_tokenizer import VOCAB as BYTES
+    from ...tiny_tokenizer import tiny_tokenizer
+
+    end: dict[str, Any] = {"eos_token_id": BYTES - 1} if eos else {}
+    model = tiny_model("llama", vocab=BYTES, layers=2, context=context, seed=seed, **end)
+    return CausalLM(model, tiny_tokenizer())
+
+
 def kit_targets(
     vocab: int = VOCAB, context: int | None = None, eos: bool = False, seed: int = 0
 ) -> Iterator[Target]:
-    """From the cheapest on; some drafters need a transformer, and some one of several layers. The
-    vocabulary is never smaller than asked, but may be larger where a drafter needs that."""
+    """From the cheapest on; some drafters need a transformer, some one of several layers, and some a
+    tokenizer. The vocabulary is never smaller than asked, but may be larger where a drafter needs that."""
     for size in sorted({vocab, max(vocab, VOCAB)}):
         yield table_target(size, context or 4096, eos, seed)
     for layers in (2, 5):
         for size in sorted({vocab, max(vocab, VOCAB)}):
             yield model_target(layers, size, context or 512, eos, seed)
+    yield text_target(context or 512, eos, seed)
 
 
 def exact_targets(vocab: int, seed: int, models: bool) -> Iterator[Target]:
