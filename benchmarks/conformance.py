@@ -117,7 +117,7 @@ def list_of_checks(kind: str) -> str:
     lines = []
     for one in checks_of(kind):
         device = " (needs a CUDA device)" if one.gpu else ""
-        lines += [f"- **`{one.name}`**{device}: {one.meaning}.", f"  *Why:* {one.why}."]
+        lines += [f"- **`{one.name}`**{device}: {one.meaning}", f"  *Why:* {one.why}"]
     wrap = textwrap.TextWrapper(110, subsequent_indent="  ", break_long_words=False)
     wrap.break_on_hyphens = False
     return "\n".join(wrap.fill(line) if line[0] == "-" else indented(line) for line in lines) + "\n"

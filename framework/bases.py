@@ -32,6 +32,15 @@ class TokenSession(DraftSession):
         return point_mass_draft(chains, self.context.device)
 
 
+def check_logits(method: str, logits: object, due: tuple[int, ...]) -> Tensor:
+    """What an author's method gave, or a ValueError that says what is due."""
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"{method} gave a {type(logits).__name__}; a tensor {due} is due")
+    if tuple(logits.shape) != due:
+        raise ValueError(f"{method} gave logits of shape {tuple(logits.shape)}; {due} is due")
+    return logits
+
+
 class StepSession(DraftSession):
     """Base for autoregressive drafters: write ``next_logits`` and nothing else.
 
@@ -75,7 +84,10 @@ class StepSession(DraftSession):
         return Draft(torch.stack(drafted, 1), self.lengths, DenseLaw(torch.stack(laws, 1)))
 
     def _step_law(self, drafted: list[Tensor]) -> Tensor:
-        return self.context.law(self.next_logits(drafted), drafted)
+        due = (self.context.rows, self.context.vocab_size)
+        return self.context.law(
+            check_logits("next_logits", self.next_logits(drafted), due), drafted
+        )
 
     def _goes_on(self, step: DraftStep) -> bool:
         """Whether any row drafts the token of this step; rows that do not end before it."""

@@ -17,7 +17,6 @@ from .constraints import Progress
 from .context import Context
 from .device import upload
 from .guard import (
-    BAD_TARGET,
     blame,
     check_accepted,
     check_draft,
@@ -25,6 +24,7 @@ from .guard import (
     check_go_on,
     check_verdict,
     clamp_and_flag,
+    flag_laws,
     raise_flags,
 )
 from .hosttree import PADDING
@@ -193,15 +193,13 @@ class Batch:
         following = verdict.token
         if following is None:
             following = draw(verdict.next_law, uniform)
-        no_law = ~(verdict.next_law.sum(-1) > 0.5)  # also true for NaN
-        flags = flags + no_law.double() * BAD_TARGET
+        flags = flags + flag_laws(trial, verdict)
         scores = self._scores(trial, verdict, following, logits)
         with blame(self.parts.named("drafter")):
             rows = read_back(trial, verdict, following, flags, scores)
-        drafter, target = self.parts.named("drafter"), self.parts.named("target")
-        raise_flags(
-            drafter, target, self._drafted, [r.flags for r in rows], self.context.vocab_size
-        )
+        named = self.parts.named
+        parts = named("target"), named("drafter"), named("verifier")
+        raise_flags(parts, self._drafted, [r.flags for r in rows], self.context.vocab_size)
         check_accepted(self.parts.named("verifier"), rows, self.context.vocab_size)
         return rows
 

@@ -5,17 +5,48 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from . import interfaces
 from .bases import SessionDrafter, SessionPolicy
+from .errors import ForedraftError, PluginFault
 from .interfaces import DraftSession, PolicySession
-from .specs import DrafterSpec, PartSpec
+from .specs import DrafterSpec, ObserverSpec, PartSpec, PolicySpec, TargetSpec, VerifierSpec
+
+DUE: dict[type[PartSpec], type[Any]] = {
+    TargetSpec: interfaces.Target,
+    DrafterSpec: interfaces.Drafter,
+    VerifierSpec: interfaces.Verifier,
+    PolicySpec: interfaces.GammaPolicy,
+    ObserverSpec: interfaces.Observer,
+}
 
 
-def make_part(spec: PartSpec, config: Any, *arguments: object) -> Any:
+def make_part(spec: PartSpec, config: Any, *arguments: object, label: str = "") -> Any:
     """What the factory of ``spec`` makes of ``config``.
 
     Args:
         arguments: what else factories of this kind get: the built target, for drafters.
+        label: what the part is called in messages.
+
+    Raises:
+        ForedraftError: what the factory refused, in its own words.
+        PluginFault: it raised something else, or made something else than such a part.
     """
+    label = label or repr(spec.name)
+    due = next(part for schema, part in DUE.items() if isinstance(spec, schema))
+    try:
+        made = _called(spec, config, *arguments)
+    except ForedraftError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()).rstrip(".")
+        raise PluginFault(f"{label} could not be built: {type(error).__name__}: {text}.") from error
+    if not isinstance(made, due):
+        shown = type(made).__name__
+        raise PluginFault(f"the factory of {label} gave a {shown}; it must give a {due.__name__}.")
+    return made
+
+
+def _called(spec: PartSpec, config: Any, *arguments: object) -> Any:
     factory = resolved(spec)
     if isinstance(factory, type) and issubclass(factory, DraftSession):
         assert isinstance(spec, DrafterSpec)

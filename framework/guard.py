@@ -13,12 +13,12 @@ from .device import upload
 from .errors import ForedraftError, PluginFault
 from .interfaces import Drafter, Verifier
 from .law import DenseLaw, DraftLaw, PointMass
-from .readback import RowRead
-from .records import Draft, Verdict
+from .readback import RowRead, path_of
+from .records import Draft, Trial, Verdict
 from .specs import WITHOUT_REPLACEMENT
 from .tree import Tree
 
-BAD_ID, BAD_LAW, BAD_TARGET, BAD_TREE = 1, 2, 4, 8
+BAD_ID, BAD_LAW, BAD_TARGET, BAD_TREE, BAD_RULE = 1, 2, 4, 8, 16
 
 
 @contextmanager
@@ -133,12 +133,33 @@ def check_verdict(part: str, verdict: object, draft: Draft, context: Context) ->
         shapes["path"] = (verdict.path, (context.rows, draft.depth))
     elif draft.tree is not None:
         raise PluginFault(f"{part} gave no path through a tree.")
+    if verdict.token is not None:
+        shapes["token"] = (verdict.token, (context.rows,))
     for name, (tensor, expected) in shapes.items():
+        if not isinstance(tensor, Tensor):
+            raise PluginFault(
+                f"{part} returned a {type(tensor).__name__} as {name}; a tensor is due."
+            )
         if tuple(tensor.shape) != expected:
             raise PluginFault(
                 f"{part} returned {name} of shape {tuple(tensor.shape)}; {expected} is due."
             )
+        if name in ("accepted", "path", "token") and tensor.dtype != torch.int64:
+            raise PluginFault(f"{part} returned {name} of dtype {tensor.dtype}; int64 is due.")
     return verdict
+
+
+def flag_laws(trial: Trial, verdict: Verdict) -> Tensor:
+    """Flags ``[batch]`` of rows whose next token cannot be drawn: the target's fault where its own
+    law at that place allows nothing, else the rule's."""
+    path = path_of(trial.draft, verdict)
+    ends = torch.nn.functional.pad(path + 1, (1, 0))  # the target's row behind each accepted node
+    last = verdict.accepted.clamp(0, path.shape[1]).unsqueeze(1)
+    row = ends.gather(1, last).clamp(0, trial.draft.width)
+    mass = trial.target_probs.sum(-1).gather(1, row).squeeze(1)
+    wrong = ~((verdict.next_law.sum(-1) - 1).abs() < 1e-3)  # also true for NaN
+    allowed = mass > 0.5
+    return wrong.double() * torch.where(allowed, BAD_RULE, BAD_TARGET)
 
 
 def check_accepted(part: str, rows: list[RowRead], following: int) -> None:
@@ -201,8 +222,12 @@ def _sound_tree(draft: Draft, gammas: list[int]) -> tuple[Tree | None, torch.Ten
     return clean, wrong.any(1) | (families > clean.children).any(1)
 
 
-def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab_size: int) -> None:
-    """Raises for the first flagged row. Reads the device again, which is fine on the way out."""
+def raise_flags(
+    parts: tuple[str, str, str], draft: Draft, flags: list[int], vocab_size: int
+) -> None:
+    """Raises for the first flagged row, which names target, drafter or verifier (``parts``). Reads
+    the device again, which is fine on the way out."""
+    target, drafter, verifier = parts
     for row, flag in enumerate(flags):
         ids = draft.tokens[row, : draft.lengths[row]].tolist() if flag else []
         if flag & BAD_ID:
@@ -224,4 +249,9 @@ def raise_flags(drafter: str, target: str, draft: Draft, flags: list[int], vocab
             raise PluginFault(
                 f"{target} gave logits in row {row} that are NaN or allow no token, or the request's bans, "
                 "processors and constraint together leave none."
+            )
+        if flag & BAD_RULE:
+            raise PluginFault(
+                f"{verifier} gave a law for the next token in row {row} that is none (NaN, or not summing to "
+                "1), where the target's law is one."
             )

@@ -5,6 +5,8 @@ Without observers nothing of this is in the loop, and no record is made.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -184,7 +186,9 @@ def _close(observer: Observer) -> None:
 
 def _attempt(call: Callable[..., object], *arguments: object) -> BaseException | None:
     try:
-        call(*arguments)
+        # Standard output belongs to the answers.
+        with contextlib.redirect_stdout(sys.stderr):
+            call(*arguments)
     except (Exception, SystemExit) as error:
         return error
     return None

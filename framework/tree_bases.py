@@ -12,7 +12,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from .bases import StepSession, empty_draft
+from .bases import StepSession, check_logits, empty_draft
 from .context import Context
 from .growth import Growth, Level
 from .records import Draft, Round
@@ -64,7 +64,8 @@ class TreeStepSession(StepSession):
         tree = Growing(self.context, self.growth, self.levels)
         for _ in range(tree.depth):
             frontier = tree.frontier()
-            tree.add(frontier, self.next_logits_at(frontier))
+            due = (*frontier.at.shape, self.context.vocab_size)
+            tree.add(frontier, check_logits("next_logits_at", self.next_logits_at(frontier), due))
         return tree.draft()
 
     def observe(self, outcome: Round) -> None:

@@ -34,9 +34,7 @@ def test_every_check_is_on_the_page_in_its_own_words(kind: str) -> None:
     entries = re.findall(
         r"- \*\*`(\w+)`\*\*(?: \([^)]*\))?: (.*?) \*Why:\* (.*?)(?= - \*\*`|$)", text
     )
-    due = [
-        (one.name, one_line(one.meaning) + ".", one_line(one.why) + ".") for one in checks_of(kind)
-    ]
+    due = [(one.name, one_line(one.meaning), one_line(one.why)) for one in checks_of(kind)]
     assert entries == due, REMEDY
 
 

@@ -491,3 +491,22 @@ def test_pages_stay_short() -> None:
     assert len(README.read_text("utf-8").splitlines()) < 240
     for page in PAGES:
         assert max(map(len, page.read_text("utf-8").splitlines())) <= 260, page.name
+
+
+def test_what_readers_are_shown_to_import_is_promised() -> None:
+    """In the docs, the templates of `foredraft new` and the examples."""
+    files = [
+        *PAGES,
+        *(ROOT / "framework/scaffold").rglob("*.j2"),
+        *(ROOT / "examples").rglob("*.py"),
+    ]
+    promised = (DOCS / "promises.md").read_text("utf-8")
+    for path in files:
+        for module in re.findall(
+            r"^from foredraft\.([\w.]+) import", path.read_text("utf-8"), re.M
+        ):
+            name = module.removeprefix("framework.").removeprefix("testing.")
+            known = module in ("framework", "framework.testing") or re.search(
+                rf"[`.]{name}[`.]", promised
+            )
+            assert known, f"{path.name}: {module}"

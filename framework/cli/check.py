@@ -89,6 +89,8 @@ def _sort(words: list[str], asked: Asked) -> None:
         key, equals, _ = word.partition("=")
         if asked.list_only and word in KINDS:
             kinds.append(word)
+        elif not equals and word in KINDS:
+            raise ConfigError(f"{word!r} names no {word}; write {word}=NAME.")
         elif not equals or key.split(".")[0] not in KEYS:
             raise ConfigError(
                 f"foredraft check does not take {word!r}; {near_match(key, KEYS)}it takes "

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from ..errors import ForedraftError, PluginFault
 from ..pairing import check_pair, known_rules
 from ..params import SamplingParams
 from ..plugins import registry
@@ -39,18 +38,17 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
         config: what ``compose`` or ``as_dict`` gave, or the objects made from it.
         target: a target that is built already, to be used in place of the config's.
     """
-    from .. import interfaces as kinds
     from ..listening import close_all
 
     parts = config if isinstance(config, Parts) else to_objects(config)
     check_pairing(parts)
     # Cheap parts first, so that their refusals do not wait for a model to load.
-    policy = _make(parts.policy, kinds.GammaPolicy)
-    verifier = _make(parts.verifier, kinds.Verifier)
+    policy = _make(parts.policy)
+    verifier = _make(parts.verifier)
     observers = build_observers(parts)
     try:
-        target = target or _make(parts.target, kinds.Target)
-        drafter = _make(parts.drafter, kinds.Drafter, target)
+        target = target or _make(parts.target)
+        drafter = _make(parts.drafter, target)
     except BaseException:
         close_all(observers)
         raise
@@ -59,13 +57,12 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
 
 def build_observers(parts: Parts) -> tuple[Observer, ...]:
     """The observers that a config lists. Whoever calls this closes them."""
-    from ..interfaces import Observer
     from ..listening import close_all
 
     made: list[Observer] = []
     try:
         for part in parts.observers:
-            made.append(_make(part, Observer))
+            made.append(_make(part))
             made[-1].name = made[-1].name or part.spec.name
     except BaseException:
         close_all(made)
@@ -83,19 +80,9 @@ def check_pairing(parts: Parts) -> None:
     check_pair(verifier, verifier.name, drafter.name, kind, temperature, known_rules())
 
 
-def _make(part: Part, kind: type[Any], *arguments: object) -> Any:
+def _make(part: Part, *arguments: object) -> Any:
     from ..factories import make_part
 
     offer = registry().find(part.kind, part.spec.name)
     label = f"{part.kind} {part.spec.name!r} of {offer.source}"
-    try:
-        made = make_part(part.spec, part.config, *arguments)
-    except ForedraftError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        raise PluginFault(f"{label} could not be built: {type(error).__name__}: {text}.") from error
-    if not isinstance(made, kind):
-        shown = type(made).__name__
-        raise PluginFault(f"the factory of {label} gave a {shown}; it must give a {kind.__name__}.")
-    return made
+    return make_part(part.spec, part.config, *arguments, label=label)

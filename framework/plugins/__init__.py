@@ -54,7 +54,8 @@ def register(plugin: object, name: str | None = None) -> None:
             a module under its name.
 
     Raises:
-        PluginFault: for a plugin that breaks its contract or offers nothing.
+        PluginFault: for a plugin that breaks its contract, offers nothing, or takes a name that
+            something else has.
     """
     specs, named = files.specs_in(plugin), list[tuple[str, str, object]]()
     if specs and name is None:
@@ -62,7 +63,16 @@ def register(plugin: object, name: str | None = None) -> None:
     else:
         name = name or str(getattr(plugin, "__name__", type(plugin).__name__))
         named = [(name, name, files.offering(specs) if specs else plugin)]
-    _add({key: _passed(Source(shown, shown, "in process"), each) for key, shown, each in named})
+    made = {key: _passed(Source(shown, shown, "in process"), each) for key, shown, each in named}
+    before = dict(_in_process)
+    _add(made)
+    try:
+        for each in made.values():
+            files.check_names(each, registry())
+    except PluginFault:
+        _in_process.clear()
+        _add(before)
+        raise
 
 
 def register_file(path: Path | str) -> None:
@@ -88,9 +98,22 @@ def register_file(path: Path | str) -> None:
 
 
 def unregister(name: str) -> None:
-    """Takes back what was registered under a name, if anything was."""
+    """Takes back what was registered under a name, a plugin's or a spec's.
+
+    Raises:
+        PluginFault: if nothing was.
+    """
+    found = [key for key in _in_process if name in (key, key.rpartition(" ")[2])]
+    if not found:
+        known = ", ".join(key.rpartition(" ")[2] for key in _in_process) or "none"
+        raise PluginFault(f"nothing is registered under {name!r}; registered: {known}.")
+    for key in found:
+        _drop(key)
+
+
+def _drop(key: str) -> None:
     global _loaded
-    if _in_process.pop(name, None) is not None:
+    if _in_process.pop(key, None) is not None:
         _loaded = None
 
 
@@ -107,7 +130,7 @@ def registered_files(paths: Sequence[str]) -> Iterator[None]:
 
 
 def _unload(module: str) -> None:
-    unregister(module)
+    _drop(module)
     sys.modules.pop(module, None)
 
 

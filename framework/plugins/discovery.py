@@ -31,8 +31,9 @@ def installed() -> Iterator[tuple[Source, Callable[[], object]] | Broken]:
             yield Broken(source, f"its entry points cannot be read: {point}.")
         elif only is None or names & only:
             yield source, point.load
-    for name in sorted((only or set()) - seen):
-        yield Broken(Source(name, name, "?"), f"{ONLY} names it and it is not installed.")
+    for variable, names in ((ONLY, only or set()), (BLOCK, blocked)):
+        for name in sorted(names - seen):
+            yield Broken(Source(name, name, "?"), f"{variable} names it and it is not installed.")
 
 
 def _points() -> Iterator[tuple[Source, metadata.EntryPoint | Exception]]:

@@ -52,6 +52,7 @@ def check(
     """
 
     def add(run: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        assert all(text[0].isupper() and text[-1] == "." for text in (meaning, why)), run.__name__
         _checks.extend(Check(one, run.__name__, meaning, why, run, gpu) for one in kind.split())
         return run
 

@@ -31,7 +31,12 @@ class Watch(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Watch())
 if importlib.util.find_spec(name) is None:
     sys.exit(3)
-importlib.import_module(name)
+module = importlib.import_module(name)
+import pluggy
+manager = pluggy.PluginManager("foredraft")
+for hook in dir(module):
+    if manager.parse_hookimpl_opts(module, hook) is not None:
+        list(getattr(module, hook)())
 print(*(f"{m} ({asked.get(m, 'before it')})" for m in heavy if m in sys.modules), sep="; ")
 """
 
@@ -77,12 +82,12 @@ def _same(config: Any, again: Any, how: str) -> None:
 
 @check(
     "drafter verifier policy",
-    "Importing the plugin module imports neither torch nor transformers.",
+    "Importing the plugin module and calling its hooks imports neither torch nor transformers.",
     "Every command looks at all plugins first: one heavy import makes `foredraft --help` slow.",
 )
 def light_import(subject: Subject) -> None:
     module = subject.plugin
-    if not module or module.endswith(".py"):
+    if not module:
         raise NotApplicable("it is no module that an installed package offers")
     done = _imported(module)
     if done.returncode == 3:
@@ -90,7 +95,7 @@ def light_import(subject: Subject) -> None:
     if done.returncode:
         fail(f"importing {module} alone failed: {_last_line(done.stderr)}")
     if _last_line(done.stdout):
-        fail(f"importing {module} imports {_last_line(done.stdout)}")
+        fail(f"importing {module} and calling its hooks imports {_last_line(done.stdout)}")
 
 
 def _imported(module: str) -> subprocess.CompletedProcess[str]:

@@ -19,8 +19,8 @@ LONGEST = 1024  # a longer context is not filled
 
 @check(
     "drafter",
-    "prompts of one token work, alone and beside longer ones; an empty one never reaches a drafter",
-    "users send them, and much code looks at the token before the newest",
+    "Prompts of one token work, alone and beside longer ones; an empty one never reaches a drafter.",
+    "Users send them, and much code looks at the token before the newest.",
 )
 def tiny_prompts(subject: Subject) -> None:
     lab = Lab(subject)
@@ -44,8 +44,8 @@ def tiny_prompts(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "a text can run to the end of the target's context, and beyond that of the drafter",
-    "a drafter whose own context is full has to stop drafting, not to stop the answer",
+    "A text can run to the end of the target's context, and beyond that of the drafter.",
+    "A drafter whose own context is full has to stop drafting, not to stop the answer.",
 )
 def end_of_context(subject: Subject) -> None:
     lab = Lab(subject, context=SHORT)
@@ -81,8 +81,8 @@ def _crossings(lab: Lab) -> list[dict[str, object]]:
 
 @check(
     "drafter",
-    "a target with another vocabulary is refused when the drafter is built, or drafted for rightly",
-    "ids of another vocabulary mean other tokens, or none",
+    "A target with another vocabulary is refused when the drafter is built, or drafted for rightly.",
+    "Ids of another vocabulary mean other tokens, or none.",
 )
 def other_vocabulary(subject: Subject) -> None:
     tables = isinstance(Lab(subject).target, TableTarget)

@@ -25,8 +25,8 @@ TRUNCATED = [SamplingParams(temperature=1.0, top_k=3), SamplingParams(temperatur
 
 @check(
     "drafter",
-    "at temperature 0 the answer is, id by id, the one of plain decoding",
-    "it is the promise that users can test themselves",
+    "At temperature 0 the answer is, id by id, the one of plain decoding.",
+    "It is the promise that users can test themselves.",
 )
 def greedy_equality(subject: Subject) -> None:
     lab = Lab(subject)
@@ -46,8 +46,8 @@ def greedy_equality(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "answers follow the joint law of plain decoding, drawn by thousands through the real loop",
-    "it is what lossless means",
+    "Answers follow the joint law of plain decoding, drawn by thousands through the real loop.",
+    "It is what lossless means.",
 )
 def joint_law(subject: Subject) -> None:
     lab = Lab(subject, vocab=4, eos=True)

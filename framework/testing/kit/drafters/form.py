@@ -20,8 +20,8 @@ SIZES: list[dict[str, object]] = [
 
 @check(
     "drafter",
-    "drafts are of the kind that the spec and the built drafter declare",
-    "verifiers are chosen by the declared kind; one that cannot judge what comes changes the law",
+    "Drafts are of the kind that the spec and the built drafter declare.",
+    "Verifiers are chosen by the declared kind; one that cannot judge what comes changes the law.",
 )
 def declared_kind(subject: Subject) -> None:
     lab, said = Lab(subject), declared(subject).kind_of(subject.config)
@@ -39,8 +39,8 @@ def declared_kind(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "no row gets more than the gamma asked for it, nor more nodes than max_nodes; 0 is possible",
-    "buffers and limits are planned by gamma, and a row that may not draft has no room for more",
+    "No row gets more than the gamma asked for it, nor more nodes than max_nodes; 0 is possible.",
+    "Buffers and limits are planned by gamma, and a row that may not draft has no room for more.",
 )
 def at_most_gamma(subject: Subject) -> None:
     lab = Lab(subject)
@@ -62,8 +62,8 @@ def at_most_gamma(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "ids, dtypes, device and shapes are right; each law sums to 1 within 1e-6 and allows its token",
-    "a wrong id or shape stops the run, and a law that is none changes what users read",
+    "Ids, dtypes, device and shapes are right; each law sums to 1 within 1e-6 and allows its token.",
+    "A wrong id or shape stops the run, and a law that is none changes what users read.",
 )
 def well_formed_drafts(subject: Subject) -> None:
     lab = Lab(subject)

@@ -21,8 +21,8 @@ SMALL = 1 << 20
 
 @check(
     "drafter",
-    "committed ids, gammas, the target's logits, its weights and its state are only read",
-    "the loop, the verifier and other parts read them too: a change there changes the answer",
+    "Committed ids, gammas, the target's logits, its weights and its state are only read.",
+    "The loop, the verifier and other parts read them too: a change there changes the answer.",
 )
 def inputs_unchanged(subject: Subject) -> None:
     lab = Lab(subject)

@@ -25,8 +25,8 @@ SAME = 1e-6
 
 @check(
     "drafter",
-    "drafted tokens are drawn from the very law that is reported, at every position and setting",
-    "verifiers accept by that law: another one changes the law of the answer",
+    "Drafted tokens are drawn from the very law that is reported, at every position and setting.",
+    "Verifiers accept by that law: another one changes the law of the answer.",
 )
 def reported_law(subject: Subject) -> None:
     lab = _lab(subject)
@@ -49,8 +49,8 @@ def reported_law(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "whether a row drafts one more token does not depend on that token",
-    "a token that is dropped for its value is missing from the law that the verifier was told",
+    "Whether a row drafts one more token does not depend on that token.",
+    "A token that is dropped for its value is missing from the law that the verifier was told.",
 )
 def causal_stopping(subject: Subject) -> None:
     """Where drafts end early, tokens that were shown are tested in groups by what was known before

@@ -26,8 +26,8 @@ ENDLESS = SamplingParams(temperature=1.0, min_new_tokens=100_000)
 
 @check(
     "drafter",
-    "tensors grow with the text only, neither from round to round nor from run to run",
-    "a leak of some bytes per round ends a server after a day",
+    "Tensors grow with the text only, neither from round to round nor from run to run.",
+    "A leak of some bytes per round ends a server after a day.",
 )
 def memory_growth(subject: Subject) -> None:
     lab = Lab(subject)
@@ -122,8 +122,8 @@ def live_bytes() -> int:
 
 @check(
     "drafter",
-    "drafting reads nothing from the device to the host, but for what the spec declares",
-    "each such read waits for all the work before it, which is what speculation is to hide",
+    "Drafting reads nothing from the device to the host, but for what the spec declares.",
+    "Each such read waits for all the work before it, which is what speculation is to hide.",
     gpu=True,
 )
 def no_host_sync(subject: Subject) -> None:

@@ -25,8 +25,8 @@ LUCK = -20.0  # a logarithm
 
 @check(
     "drafter",
-    "a seed gives the same drafts each time, another seed others, and no global generator is used",
-    "answers cannot be repeated otherwise, and noise that other code shares is not independent",
+    "A seed gives the same drafts each time, another seed others, and no global generator is used.",
+    "Answers cannot be repeated otherwise, and noise that other code shares is not independent.",
 )
 def seeds(subject: Subject) -> None:
     lab = Lab(subject)
@@ -90,9 +90,9 @@ def _same(one: Any, other: Any) -> bool:
 
 @check(
     "drafter",
-    "a run gives what it gives on a new drafter, whatever ran before it or runs beside it",
-    "state on the drafter hands one user's text to another, and makes answers depend on the order "
-    "of requests",
+    "A run gives what it gives on a new drafter, whatever ran before it or runs beside it.",
+    "State on the drafter hands one user's text to another, and makes answers depend on the order "
+    "of requests.",
 )
 def no_state_across_runs(subject: Subject) -> None:
     lab = Lab(subject)
@@ -141,8 +141,8 @@ def opened(lab: Lab, prompts: list[list[int]], drafter: Any) -> Iterator[Batch]:
 
 @check(
     "drafter",
-    "a run that is given up, or in which the target fails, leaves the drafter as it was",
-    "servers lose clients and memory; the next request must not pay for it",
+    "A run that is given up, or in which the target fails, leaves the drafter as it was.",
+    "Servers lose clients and memory; the next request must not pay for it.",
 )
 def interrupted_runs(subject: Subject) -> None:
     lab = Lab(subject)

@@ -23,9 +23,9 @@ ZEROS: dict[str, Rule] = {
 
 @check(
     "drafter",
-    "after a round of any fate, the next draft is what a new session makes of the committed text",
-    "a rejected token left behind, or a committed one left out, makes every later draft worse or "
-    "its law another one",
+    "After a round of any fate, the next draft is what a new session makes of the committed text.",
+    "A rejected token left behind, or a committed one left out, makes every later draft worse or "
+    "its law another one.",
 )
 def rollback(subject: Subject) -> None:
     lab = Lab(subject)
@@ -41,9 +41,9 @@ def rollback(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "rounds in which a row, or nobody, drafts are taken in like all others",
-    "policies stop drafting where it does not pay; a drafter that misses those rounds drafts from a "
-    "text that is not there",
+    "Rounds in which a row, or nobody, drafts are taken in like all others.",
+    "Policies stop drafting where it does not pay; a drafter that misses those rounds drafts from a "
+    "text that is not there.",
 )
 def every_round_observed(subject: Subject) -> None:
     lab = Lab(subject)
@@ -99,9 +99,9 @@ def _says_nothing_of_learners(lab: Lab) -> None:
 
 @check(
     "drafter",
-    "a row drafts in a batch what it drafts alone",
-    "a row that reads another one's text, law or noise gives answers that depend on who shares the "
-    "batch",
+    "A row drafts in a batch what it drafts alone.",
+    "A row that reads another one's text, law or noise gives answers that depend on who shares the "
+    "batch.",
 )
 def rows_independent(subject: Subject) -> None:
     lab = Lab(subject)
@@ -121,8 +121,8 @@ def rows_independent(subject: Subject) -> None:
 
 @check(
     "drafter",
-    "rows that finish earlier, or have more accepted, leave the drafts of the others as they were",
-    "rows leave the batch at different times; state that is not moved with them belongs to others",
+    "Rows that finish earlier, or have more accepted, leave the drafts of the others as they were.",
+    "Rows leave the batch at different times; state that is not moved with them belongs to others.",
 )
 def row_fates(subject: Subject) -> None:
     lab = Lab(subject)

@@ -44,7 +44,7 @@ METHODS = (
 
 @check(
     "verifier",
-    "verify waits for no value on the host: no item(), tolist(), bool(), nonzero(), boolean mask.",
+    "Verify waits for no value on the host: no item(), tolist(), bool(), nonzero(), boolean mask.",
     "The loop reads from the device once per round; each further read makes the device idle.",
 )
 def no_host_reads(subject: Subject) -> None:
