@@ -182,7 +182,20 @@ def test_light_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("light_plugin", "heavy_plugin", "looking_plugin", "broken_plugin", "no_plugin")
     }
     assert list(found.values()) == [PASSED, FAILED, PASSED, FAILED, SKIPPED]
-    assert shared(Fine, "light_import", None) == shared(Fine, "light_import", "mine.py") == SKIPPED
+    assert shared(Fine, "light_import", None) == SKIPPED
+
+
+def test_a_hook_that_imports_torch_is_not_light(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most natural mistake: the class is imported where it is named."""
+    lines = [
+        "from foredraft.framework import hookimpl", "@hookimpl", "def foredraft_drafters():",
+        "    import torch", "    yield torch",
+    ]  # fmt: skip
+    (tmp_path / "hooked_plugin.py").write_text("\n".join(lines))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert shared(Fine, "light_import", "hooked_plugin") == FAILED
 
 
 def test_a_heavy_import_is_named_with_its_place(
