@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,13 @@ def test_the_checks_that_planted_faults_name_are_there(kind: str) -> None:
     wrong = {p.name: set(p.caught_by) - known for p in PLANTED[kind] if set(p.caught_by) - known}
     assert not wrong and len(PLANTED[kind]) >= LEAST[kind]
     assert all(p.kind == kind for p in PLANTED[kind])
+
+
+def test_the_order_of_checks_is_not_that_of_imports() -> None:
+    code = (
+        "import foredraft.framework.testing.kit.verifiers, sys;"
+        "from foredraft.framework.testing.kit import checks_of;"
+        "print(*(one.name for one in checks_of('verifier')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [one.name for one in checks_of("verifier")]

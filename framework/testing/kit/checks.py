@@ -63,7 +63,9 @@ def checks_of(kind: str) -> list[Check]:
     """The checks of a kind, in their order."""
     for module in ("shared", "drafters", "verifiers", "policies"):  # they declare the checks
         import_module(f".{module}", __package__)
-    return [one for one in _checks if one.kind == kind]
+    found = [one for one in _checks if one.kind == kind]
+    # Shared ones first, whichever module somebody imported first.
+    return sorted(found, key=lambda one: not one.run.__module__.endswith(".shared"))
 
 
 def fail(what: str, **smallest: object) -> NoReturn:

@@ -21,7 +21,7 @@ from .stage import DRAFTERS, Stage, requests
 
 @check(
     "policy",
-    "Gammas() gives a list with one plain int from 0 for each live row, also when rows have left; "
+    "A call of gammas() gives a list, one plain int from 0 for each live row, also when rows have left; "
     "go_on(), where it is written, gives one truth value per row, as a tensor on the context's device.",
     "The loop refuses anything else, in the middle of a user's run.",
 )
