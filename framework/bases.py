@@ -78,7 +78,8 @@ class StepSession(DraftSession):
                 break
             laws.append(step.law)
             drafted.append(self.context.draw(step.law, position))
-            probs.append(step.law.gather(1, drafted[-1].unsqueeze(1)).squeeze(1))
+            if self.context.asks_policy:
+                probs.append(step.law.gather(1, drafted[-1].unsqueeze(1)).squeeze(1))
         if not drafted:
             return empty_draft(self.context)
         return Draft(torch.stack(drafted, 1), self.lengths, DenseLaw(torch.stack(laws, 1)))

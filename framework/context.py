@@ -29,10 +29,7 @@ class Context:
         capacity: the most ids any row can come to hold.
         device: where drafts have to lie.
         target: the target's session, for drafters that share its model or cache.
-        asks_policy: whether ``go_on`` may ever say no.
     """
-
-    asks_policy: bool = False
 
     def __init__(
         self,
@@ -53,11 +50,16 @@ class Context:
         self.sampler = sampler
         self.noise = noise
         self.shared_noise = shared_noise
-        self._go_on: Callable[[DraftStep], list[bool]] = lambda step: [True] * self.rows
+        self._go_on: Callable[[DraftStep], list[bool]] | None = None
 
     def ask(self, go_on: Callable[[DraftStep], list[bool]]) -> None:
         """Sets who is asked (the loop calls this, for a policy that has an answer)."""
-        self.asks_policy, self._go_on = True, go_on
+        self._go_on = go_on
+
+    @property
+    def asks_policy(self) -> bool:
+        """Whether the policy has a say in how far drafts go."""
+        return self._go_on is not None
 
     @property
     def rows(self) -> int:
@@ -101,7 +103,7 @@ class Context:
     def go_on(self, step: DraftStep) -> list[bool]:
         """Whether each row drafts one more token, by the policy. One device-to-host read; ask only
         where ``asks_policy`` says that it can matter."""
-        return self._go_on(step)
+        return [True] * self.rows if self._go_on is None else self._go_on(step)
 
     def uniforms(self, start: int, count: int) -> Tensor:
         """This round's drafting noise for nodes ``start .. start + count - 1``, float64

@@ -156,7 +156,8 @@ def flag_laws(trial: Trial, verdict: Verdict) -> Tensor:
     ends = torch.nn.functional.pad(path + 1, (1, 0))  # the target's row behind each accepted node
     last = verdict.accepted.clamp(0, path.shape[1]).unsqueeze(1)
     row = ends.gather(1, last).clamp(0, trial.draft.width)
-    mass = trial.target_probs.sum(-1).gather(1, row).squeeze(1)
+    rows = torch.arange(len(row), device=row.device)
+    mass = trial.target_probs[rows, row.squeeze(1)].sum(-1)
     wrong = ~((verdict.next_law.sum(-1) - 1).abs() < 1e-3)  # also true for NaN
     allowed = mass > 0.5
     return wrong.double() * torch.where(allowed, BAD_RULE, BAD_TARGET)

@@ -24,3 +24,14 @@ def seeded() -> Iterator[None]:
     """Tests may use the global generator, each from the same start."""
     torch.manual_seed(0)
     yield
+
+
+@pytest.fixture
+def only_builtins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What ships, whatever else is installed, and nothing that another test registered."""
+    from foredraft.framework import plugins
+
+    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
+    plugins.reset()
+    yield
+    plugins.reset()

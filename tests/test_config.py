@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import resources
@@ -18,7 +17,6 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from foredraft.framework import plugins
 from foredraft.framework.config import as_dict, compose, expand_sweep, part, to_objects
 from foredraft.framework.config.build import build
 from foredraft.framework.config.overrides import parse
@@ -114,13 +112,9 @@ def foredraft_policies() -> list[PolicySpec]:
 
 
 @pytest.fixture(autouse=True)
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
-    plugins.reset()
+def fakes(only_builtins: None) -> None:
     hooks = (foredraft_drafters, foredraft_targets, foredraft_verifiers, foredraft_policies)
     register(SimpleNamespace(**{hook.__name__: hook for hook in hooks}), "fakes")
-    yield
-    plugins.reset()
 
 
 def refusal(*overrides: str, folder: Path | None = None) -> str:

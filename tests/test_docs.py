@@ -50,12 +50,7 @@ def builtin_registry() -> Registry:
 BUILTIN = builtin_registry()
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
-    plugins.reset()
-    yield
-    plugins.reset()
+pytestmark = pytest.mark.usefixtures("only_builtins")
 
 
 @pytest.fixture

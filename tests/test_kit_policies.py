@@ -14,7 +14,7 @@ from torch import Tensor
 from foredraft.framework import DraftStep, PolicySession, PolicySpec
 from foredraft.framework.plugins import registry
 from foredraft.framework.testing.kit import check_policy, run_checks, subject_of
-from foredraft.framework.testing.kit.policies.laws import uniform_p_value
+from foredraft.framework.testing.kit.policies.laws import uniform
 from foredraft.framework.testing.kit.policies.stage import Stage
 from foredraft.framework.testing.kit.report import FAILED, PASSED, SKIPPED
 
@@ -115,8 +115,8 @@ def test_a_failure_names_the_smallest_case() -> None:
 
 def test_the_test_of_uniformity_knows_the_two_apart() -> None:
     numbers = torch.rand(2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert uniform_p_value(numbers) > 1e-3
-    assert uniform_p_value(numbers**1.3) < 1e-7
+    assert uniform(numbers) > 1e-3
+    assert uniform(numbers**1.3) < 1e-7
 
 
 @pytest.mark.parametrize("drafter", ["close", "same", "wrong", "none"])

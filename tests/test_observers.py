@@ -8,7 +8,7 @@ import subprocess
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,12 +38,7 @@ from foredraft.verifiers.token import TokenVerifier
 FILE = ("generate", *TABLE, "prompts=p.jsonl")
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
-    plugins.reset()
-    yield
-    plugins.reset()
+pytestmark = pytest.mark.usefixtures("only_builtins")
 
 
 @pytest.fixture

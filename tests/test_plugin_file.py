@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -43,12 +42,7 @@ MINE = """
 GENERATE = ("generate", "target=table", "prompt=0 1 2", "max_new_tokens=6", "output=json")
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
-    plugins.reset()
-    yield
-    plugins.reset()
+pytestmark = pytest.mark.usefixtures("only_builtins")
 
 
 @pytest.fixture

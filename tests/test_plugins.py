@@ -43,12 +43,7 @@ def offering(*specs: Any) -> SimpleNamespace:
     return SimpleNamespace(foredraft_drafters=foredraft_drafters)
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FOREDRAFT_PLUGINS", "")
-    plugins.reset()
-    yield
-    plugins.reset()
+pytestmark = pytest.mark.usefixtures("only_builtins")
 
 
 def install(site: Path, name: str, source: str, version: str = "1.0") -> None:

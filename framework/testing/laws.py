@@ -18,6 +18,7 @@ from ..params import SamplingParams
 from ..sampling import Sampler
 from ..specs import INDEPENDENT
 from .enumeration import Enumerated, LawOf, Pair, Prefix, Rounds, Shape, make_trial
+from .statistics import count_p_value
 
 __all__ = [
     "LawOf",
@@ -189,17 +190,7 @@ def chi_square(counts: Tensor, law: Tensor) -> float:
 
     A count in a cell of probability zero gives 0.
     """
-    from scipy.stats import chi2
-
-    expected = law.double() * counts.sum()
-    if bool((counts[law == 0] > 0).any()):
-        return 0.0
-    large = expected >= 5
-    observed = [*counts[large].tolist(), float(counts[~large].sum())]
-    wanted = [*expected[large].tolist(), float(expected[~large].sum())]
-    pairs = [(o, w) for o, w in zip(observed, wanted, strict=True) if w > 0]
-    statistic = sum((o - w) ** 2 / w for o, w in pairs)
-    return float(chi2.sf(statistic, max(len(pairs) - 1, 1)))
+    return count_p_value(counts, law.double() * counts.sum())
 
 
 def sequence_counts(answers: Sequence[Sequence[int]], vocab: int, tokens: int) -> Tensor:

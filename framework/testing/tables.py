@@ -31,17 +31,9 @@ class TableDraftSession(StepSession):
         self.table = table
 
     def next_logits(self, drafted: list[Tensor]) -> Tensor:
-        order, base = self.table.order, self.table.vocab_size + 1
-        missing = [self.table.vocab_size] * order
-        newest = torch.tensor(
-            [[*missing, *row[-order:]][-order:] if order else [] for row in self.context.tokens]
-        )
-        chain = torch.cat(
-            [newest.long().reshape(self.context.rows, order), *[d[:, None] for d in drafted]], 1
-        )
         key = torch.zeros(self.context.rows, dtype=torch.int64)
-        for token in chain[:, chain.shape[1] - order :].unbind(1):
-            key = key * base + token
+        for token in self.context.newest(self.table.order, drafted).unbind(1):
+            key = key * (self.table.vocab_size + 1) + token
         return self.table.logits[key]
 
 
@@ -65,13 +57,9 @@ class TableTreeSession(TreeStepSession):
         self.table = table
 
     def next_logits_at(self, frontier: Frontier) -> Tensor:
-        order, missing = self.table.order, self.table.vocab_size
-        beginning = [missing] * order
-        committed = [
-            [*beginning, *row[-order:]][-order:] if order else [] for row in self.context.tokens
-        ]
-        newest = torch.tensor(committed, dtype=torch.int64).reshape(self.context.rows, order)
+        order = self.table.order
+        newest = self.context.newest(order)
         key = torch.zeros_like(frontier.at)
         for token in frontier.last(order, newest).unbind(-1) if order else ():
-            key = key * (missing + 1) + token
+            key = key * (self.table.vocab_size + 1) + token
         return self.table.logits[key]

@@ -76,11 +76,15 @@ def fail(what: str, **smallest: object) -> NoReturn:
 
 def ascending(cases: Iterable[dict[str, object]], run: Callable[..., str | None]) -> None:
     """Tries cases from the smallest on; the first one about which ``run`` has a complaint is the
-    smallest input that shows the fault."""
+    smallest input that shows the fault. Whatever is raised is a complaint too."""
     for case in cases:
         try:
             complaint = run(**case)
+        except NotApplicable:
+            raise
         except CheckFailed as failure:
             complaint = str(failure)
+        except Exception as error:
+            complaint = f"it raised {type(error).__name__}: {error}"
         if complaint:
             fail(complaint, **case)

@@ -11,11 +11,11 @@ from ....interfaces import Target
 from ....params import SamplingParams
 from ....sampling import Sampler
 from ....targets.table import TableTarget
+from ...statistics import count_p_value
 from ..checks import ascending, check, fail
 from ..subject import Subject
 from .edges import unlike_plain
 from .lab import Lab
-from .statistics import chi_square
 
 ALARM = 1e-8  # cells of a few draws are not quite chi-square
 BATCH = 1500
@@ -110,4 +110,4 @@ def fit(answers: Sequence[Sequence[int]], law: dict[tuple[int, ...], float]) -> 
         if tuple(answer) not in cells:
             return 0.0
         counts[cells[tuple(answer)]] += 1
-    return chi_square(counts, torch.tensor(list(law.values())).double() * len(answers))
+    return count_p_value(counts, torch.tensor(list(law.values())).double() * len(answers))

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from ...statistics import count_p_value, uniform_p_value
 from .spies import Proposal
-from .statistics import chi_square, kolmogorov
 from .wellformed import given_siblings
 
 ALARM = 1e-7  # p-values below are failures
@@ -94,7 +94,7 @@ def follows(nodes: Nodes) -> str:
     """Whether tokens follow their laws: what speaks against it, in words; empty if nothing does."""
     if len(nodes) < FEWEST:
         return ""
-    p_value = kolmogorov(nodes.uniform.clamp(0, 1))
+    p_value = uniform_p_value(nodes.uniform.clamp(0, 1))
     if p_value < ALARM:
         return f"p={p_value:.1g} over {len(nodes)} tokens"
     return _counts(nodes) or _repeats(nodes)
@@ -163,4 +163,4 @@ def _grid(pairs: Tensor, cells: int = 5) -> float:
     counts = torch.bincount(index[:, 0] * cells + index[:, 1], minlength=cells * cells)
     table = counts.view(cells, cells).double()
     due = table.sum(1, keepdim=True) * table.sum(0, keepdim=True) / len(pairs)
-    return chi_square(table, due, (cells - 1) ** 2)
+    return count_p_value(table, due, (cells - 1) ** 2)

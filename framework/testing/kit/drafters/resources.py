@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from ....context import Context
 from ....errors import ConfigError, InputError
 from ....params import SamplingParams
 from ..checks import NotApplicable, check, fail
+from ..process import live_tensors, only_new_objects
 from ..subject import Subject
 from .lab import SAMPLED, Lab
 from .scripts import pattern
@@ -31,13 +31,9 @@ ENDLESS = SamplingParams(temperature=1.0, min_new_tokens=100_000)
 )
 def memory_growth(subject: Subject) -> None:
     lab = Lab(subject)
-    gc.collect()
-    gc.freeze()  # what is here already is not looked at again: it takes a second each time
-    try:
+    with only_new_objects():
         _per_round(lab)
         _per_run(lab)
-    finally:
-        gc.unfreeze()
 
 
 def _per_round(lab: Lab) -> None:
@@ -53,7 +49,7 @@ def _per_round(lab: Lab) -> None:
 
     def look(index: int, tokens: list[list[int]]) -> None:
         if index in (early, late - 1):
-            sizes[index], texts[index] = live_bytes(), [list(row) for row in tokens]
+            sizes[index], texts[index] = live_tensors()[1], [list(row) for row in tokens]
 
     prompts = lab.prompts(5, 8)
     lab.run(prompts, 2, pattern(0, 1), 2 * late, ENDLESS, rounds=late, keep=False,
@@ -89,7 +85,7 @@ def _opened_bytes(lab: Lab, texts: list[list[int]], ends: list[int]) -> int:
 
     def look(index: int, tokens: list[list[int]]) -> None:
         if index == 1:
-            found.append(live_bytes())
+            found.append(live_tensors()[1])
 
     left = [end - len(text) for end, text in zip(ends, texts, strict=True)]
     lab.run(texts, 2, 0, left, ENDLESS, rounds=2, keep=False, watch=_before_drafts(look))
@@ -102,22 +98,9 @@ def _per_run(lab: Lab) -> None:
     for count in (2, 10):
         for _ in range(count):
             lab.run(prompts, 2, pattern(0, 1), 8, SAMPLED, rounds=3, keep=False)
-        sizes.append(live_bytes())
+        sizes.append(live_tensors()[1])
     if sizes[1] - sizes[0] > SLACK:
         fail(f"tensors grew by {sizes[1] - sizes[0]} bytes in 10 runs", prompts=prompts, gamma=2)
-
-
-def live_bytes() -> int:
-    """Bytes of the tensors made since the freeze that anything still refers to; storage that several
-    share counts once."""
-    gc.collect()
-    storages = {}
-    for one in gc.get_objects():
-        # By its type: asking some lazy objects of torch for their class warns.
-        if issubclass(type(one), torch.Tensor) and one.layout == torch.strided:
-            storage = one.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
 
 
 @check(

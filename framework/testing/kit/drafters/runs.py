@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from ....decoding import Batch
 from ....requests import Answer, Request
 from ..checks import ascending, check, fail
+from ..process import moved, seeded_generators
 from ..subject import Subject
 from .lab import SAMPLED, Lab
 from .rounds import Run
@@ -33,9 +32,9 @@ def seeds(subject: Subject) -> None:
 
     def run(rows: int) -> str | None:
         prompts = lab.prompts(*[5 + row for row in range(rows)])
-        with untouched(lab, 1):
+        with untouched(1):
             one = lab.run(prompts, GAMMA, seed=1)
-        with untouched(lab, 2):
+        with untouched(2):
             again = lab.run(prompts, GAMMA, seed=1)
         difference = lab.differs(one, again, range(rows))
         return f"one seed, two runs: {difference}" if difference else None
@@ -57,35 +56,12 @@ def _seed_matters(lab: Lab) -> None:
 
 
 @contextmanager
-def untouched(lab: Lab, seed: int) -> Iterator[None]:
+def untouched(seed: int) -> Iterator[None]:
     """Fails if a global generator moved; they begin at ``seed`` and come back as they were."""
-    before = _generators()
-    try:
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - the global one is what is watched
-        torch.manual_seed(seed)
-        begun = _generators()
+    with seeded_generators(seed) as begun:
         yield
-        moved = [name for name, state in _generators().items() if not _same(state, begun[name])]
-        if moved:
-            fail(f"the global generator of {' and '.join(moved)} was used or seeded")
-    finally:
-        random.setstate(before["random"])
-        np.random.set_state(before["numpy"])  # noqa: NPY002
-        torch.set_rng_state(before["torch"])
-
-
-def _generators() -> dict[str, Any]:
-    numpy = np.random.get_state()  # noqa: NPY002
-    return {"random": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, tuple):
-        return all(_same(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    return bool(np.array_equal(one, other))
+        if moved(begun):
+            fail(f"the global generator of {' and '.join(moved(begun))} was used or seeded")
 
 
 @check(

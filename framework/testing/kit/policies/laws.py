@@ -11,9 +11,10 @@ from .....verifiers.token import TokenVerifier
 from ....params import SamplingParams
 from ....records import Trial, Verdict
 from ...draws import law_p_values
-from ..checks import NotApplicable, check
+from ...statistics import count_p_value
+from ..checks import NotApplicable, ascending, check
 from ..subject import Subject
-from .runs import never_drafts, play, refusals, smallest
+from .runs import never_drafts, play, refusals
 from .stage import Stage, requests
 
 FALSE_ALARM = 1e-7
@@ -37,7 +38,7 @@ def greedy_equality(subject: Subject) -> None:
         return None
 
     cases = ((1, 1, "close"), (1, 12, "close"), (4, 24, "close"), (4, 24, "same"), (4, 24, "wrong"))
-    smallest(
+    ascending(
         [
             {"rows": r, "tokens": n, "drafter": d, "stops": stops}
             for r, n, d in cases
@@ -71,7 +72,7 @@ def causal_stopping(subject: Subject) -> None:
 
     def run(noise: str, position: int) -> str | None:
         numbers = rounds.drawn(position) if noise == "drafting" else rounds.accepting(position)
-        p_value = uniform_p_value(numbers)
+        p_value = uniform(numbers)
         if p_value > FALSE_ALARM:
             return None
         return (
@@ -80,7 +81,7 @@ def causal_stopping(subject: Subject) -> None:
         )
 
     places = range(min(4, rounds.longest))
-    smallest([{"noise": n, "position": i} for i in places for n in ("drafting", "accepting")], run)
+    ascending([{"noise": n, "position": i} for i in places for n in ("drafting", "accepting")], run)
 
 
 class _Judged(TokenVerifier):
@@ -128,13 +129,12 @@ def _there(trial: Trial, position: int) -> Tensor:
     return trial.draft.mask[:, position]
 
 
-def uniform_p_value(numbers: Tensor) -> float:
-    """Chi-square p-value of numbers in [0, 1] against the uniform law."""
-    from scipy.stats import chisquare
-
-    bins = BINS if len(numbers) >= 10 * BINS else 1
-    counts = torch.histc(numbers.double(), bins, 0.0, 1.0)
-    return float(chisquare(counts.numpy()).pvalue) if bins > 1 else 1.0
+def uniform(numbers: Tensor) -> float:
+    """P-value of numbers in [0, 1] against the uniform law; 1 for too few to tell."""
+    if len(numbers) < 10 * BINS:
+        return 1.0
+    counts = torch.histc(numbers.double(), BINS, 0.0, 1.0)
+    return count_p_value(counts, torch.full((BINS,), len(numbers) / BINS))
 
 
 @check(
@@ -153,4 +153,4 @@ def joint_law(subject: Subject) -> None:
             return None
         return f"answers do not follow the target's law (p = {min(found):.1g})"
 
-    smallest([{"vocab": v, "tokens": n, "draws": 6000} for v, n in ((3, 4), (4, 3))], run)
+    ascending([{"vocab": v, "tokens": n, "draws": 6000} for v, n in ((3, 4), (4, 3))], run)

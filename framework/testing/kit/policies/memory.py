@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from torch import Tensor
 
 from ....decoding import Batch, Parts, decode
 from ....requests import Answer
 from ..checks import check, fail
+from ..process import live_tensors, only_new_objects
 from ..subject import Subject
 from .runs import refusals
 from .stage import Stage, requests
@@ -29,23 +27,9 @@ ROUNDS, RUNS, TIMES = 60, 6, 3
 def memory_growth(subject: Subject) -> None:
     # A drafter that is always wrong and drafts one token: every round takes the same room.
     parts = Stage(subject.seed, "wrong", most=1).parts(subject.build(), subject.name)
-    with refusals(), _only_new_objects():
+    with refusals(), only_new_objects():
         _judge(_in_a_run(parts, subject.seed), ROUNDS, "rounds")
         _judge([_after_runs(parts, subject.seed) for _ in range(TIMES)], RUNS, "runs")
-
-
-@contextmanager
-def _only_new_objects() -> Iterator[None]:
-    """Spares the collector all that was there before: counting is then a matter of milliseconds."""
-    frozen = gc.get_freeze_count() > 0
-    gc.collect()
-    if not frozen:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if not frozen:
-            gc.unfreeze()
 
 
 def _in_a_run(parts: Parts, seed: int) -> list[tuple[int, int]]:
@@ -56,7 +40,7 @@ def _in_a_run(parts: Parts, seed: int) -> list[tuple[int, int]]:
         for _ in range(TIMES):
             for _ in range(ROUNDS):
                 batch.step()
-            seen.append(_alive())
+            seen.append(live_tensors())
     return seen
 
 
@@ -64,15 +48,7 @@ def _after_runs(parts: Parts, seed: int) -> tuple[int, int]:
     for _ in range(RUNS):
         for _ in decode(parts, [Answer(one) for one in requests(2, 6, seed=seed)]):
             pass
-    return _alive()
-
-
-def _alive() -> tuple[int, int]:
-    """Tensors, and the bytes in them."""
-    gc.collect()
-    # type(), since isinstance() asks some lazy modules for an attribute, which imports them.
-    found = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
-    return len(found), sum(one.numel() * one.element_size() for one in found)
+    return live_tensors()
 
 
 def _judge(seen: Sequence[tuple[int, int]], times: int, what: str) -> None:

@@ -11,9 +11,10 @@ from unittest.mock import patch
 from ....interfaces import GammaPolicy
 from ....requests import Answer
 from ....specs import PolicySpec
-from ..checks import CheckFailed, NotApplicable, check
+from ..checks import CheckFailed, NotApplicable, ascending, check
+from ..process import generator_states, moved
 from ..subject import Subject
-from .runs import Trace, difference, generator_states, play, running, smallest
+from .runs import Trace, difference, play, running
 from .stage import DRAFTERS, Stage, requests
 
 # Milliseconds that a draft and a forward take, as far as any clock can tell.
@@ -32,15 +33,15 @@ def repeatable(subject: Subject) -> None:
     def run(rows: int, tokens: int) -> str | None:
         before = generator_states()
         traces = [_timed(subject, rows, tokens, *speed) for speed in SPEEDS[: _worlds(subject)]]
-        if generator_states() != before:
-            return "a run moved a global random generator (torch, random or numpy)"
+        if moved(before):
+            return f"a run moved the global random generator of {' and '.join(moved(before))}"
         found = (
             difference(traces[0], other, f"at speed {SPEEDS[0]}", f"at speed {speed}")
             for speed, other in zip(SPEEDS[1:], traces[1:], strict=False)
         )
         return next(filter(None, found), None)
 
-    smallest([{"rows": r, "tokens": n} for r, n in ((1, 12), (3, 40))], run)
+    ascending([{"rows": r, "tokens": n} for r, n in ((1, 12), (3, 40))], run)
     if not _spec(subject).repeatable:
         raise NotApplicable("declared repeatable=False; only the global generators were looked at")
 
@@ -93,7 +94,7 @@ def no_state_across_runs(subject: Subject) -> None:
         found = difference(alone, again, "in a first run", "after another")
         return found or difference(alone, beside, "in a first run", "beside another")
 
-    smallest([{"earlier": d, "tokens": n} for n in (3, 20) for d in DRAFTERS], run)
+    ascending([{"earlier": d, "tokens": n} for n in (3, 20) for d in DRAFTERS], run)
 
 
 def _interleaved(subject: Subject, policy: GammaPolicy, other: Stage, tokens: int) -> Trace:
@@ -129,7 +130,7 @@ def interrupted_runs(subject: Subject) -> None:
         return difference(alone, again, "in a first run", "after the one that was cut short")
 
     causes = ("the caller", "the target", "the drafter")
-    smallest([{"ended_by": c, "after": after} for after in (1, 3) for c in causes], run)
+    ascending([{"ended_by": c, "after": after} for after in (1, 3) for c in causes], run)
 
 
 def _cut_short(subject: Subject, policy: GammaPolicy, ended_by: str, after: int) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from ....context import Context
 from ....law import DenseLaw
 from ....records import DraftStep
-from ..checks import CheckFailed, check, fail
+from ..checks import CheckFailed, ascending, check, fail
 from ..subject import Subject
-from .runs import Replay, Spy, play, smallest
+from .runs import Replay, Spy, play
 from .stage import DRAFTERS, Stage, requests
 
 
@@ -36,7 +36,7 @@ def well_formed_gammas(subject: Subject) -> None:
                 return spy.complaints[0]
         return None
 
-    smallest([{"rows": r, "tokens": n} for r, n in ((1, 1), (1, 12), (2, 12), (5, 24))], run)
+    ascending([{"rows": r, "tokens": n} for r, n in ((1, 1), (1, 12), (2, 12), (5, 24))], run)
 
 
 @check(
@@ -53,7 +53,7 @@ def every_round_observed(subject: Subject) -> None:
         asked = requests(3, tokens, (temperature,), stops, subject.seed)
         play(subject, subject.build(), stage, asked)
 
-    smallest(
+    ascending(
         [
             {"drafter": d, "tokens": n, "most": most, "temperature": t, "stops": stops}
             for n, most in ((1, None), (3, 1), (16, None))
@@ -81,7 +81,7 @@ def inputs_unchanged(subject: Subject) -> None:
                 raise
         return spy.complaints[0] if spy.complaints else None
 
-    smallest([{"rows": r, "tokens": n} for r, n in ((1, 1), (1, 12), (3, 24))], run)
+    ascending([{"rows": r, "tokens": n} for r, n in ((1, 1), (1, 12), (3, 24))], run)
     _no_side_effect(subject)
 
 

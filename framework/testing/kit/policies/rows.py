@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ....requests import Request
 from ....specs import PolicySpec
-from ..checks import NotApplicable, check
+from ..checks import NotApplicable, ascending, check
 from ..subject import Subject
-from .runs import Trace, difference, play, smallest
+from .runs import Trace, difference, play
 from .stage import Stage, requests
 
 ROUNDS = 8
@@ -30,7 +30,7 @@ def rows_independent(subject: Subject) -> None:
         found = (difference(one, alone, f"beside {rows - 1} others", "alone") for one in together)
         return next(filter(None, found), None)
 
-    smallest([{"rows": r, "drafter": d} for r in (2, 4) for d in ("close", "same", "wrong")], run)
+    ascending([{"rows": r, "drafter": d} for r in (2, 4) for d in ("close", "same", "wrong")], run)
 
 
 def _alone(
@@ -61,7 +61,7 @@ def row_fates(subject: Subject) -> None:
         alone = _alone(subject, stage, asked)
         return difference(together, alone, "when others left before it", "alone")
 
-    smallest(
+    ascending(
         [
             {"rows": r, "ends": e, "drafter": d}
             for r in (2, 5)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from ....context import Context
@@ -16,7 +15,7 @@ from ....errors import PluginFault
 from ....interfaces import GammaPolicy, PolicySession
 from ....records import DraftStep, Round
 from ....requests import Answer, Request
-from ..checks import CheckFailed, ascending
+from ..checks import CheckFailed
 from ..subject import Subject
 from .stage import Stage
 
@@ -158,18 +157,6 @@ def refusals() -> Iterator[None]:
         raise CheckFailed(str(fault).rstrip(".")) from fault
 
 
-def smallest(cases: Iterable[dict[str, object]], run: Callable[..., str | None]) -> None:
-    """``ascending``, where a failed check inside a case is that case's complaint."""
-
-    def tried(**case: object) -> str | None:
-        try:
-            return run(**case)
-        except CheckFailed as failure:
-            return str(failure)
-
-    ascending(cases, tried)
-
-
 def difference(one: Trace, other: Trace, first: str, second: str) -> str | None:
     """How the choices in two runs differ, for requests that are in both."""
     for request in sorted(one.choices.keys() & other.choices.keys()):
@@ -186,14 +173,3 @@ def difference(one: Trace, other: Trace, first: str, second: str) -> str | None:
 def never_drafts(trace: Trace) -> bool:
     """Whether no token was drafted in the whole run."""
     return not any(drafted for choices in trace.choices.values() for _, drafted in choices)
-
-
-def generator_states() -> list[Any]:
-    """The states of the global random generators."""
-    import random
-
-    import numpy
-
-    state = numpy.random.get_state()
-    numbers = [part.tolist() if hasattr(part, "tolist") else part for part in state]
-    return [torch.get_rng_state().tolist(), random.getstate(), numbers]

@@ -1,16 +1,14 @@
-"""What all checks of verifiers share: which kinds of drafts are tried, how a rule is asked, and how
-its errors become complaints."""
+"""What all checks of verifiers share: which kinds of drafts are tried, and how a rule is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from ....interfaces import Verifier
 from ....records import Trial, Verdict
 from ....specs import DRAWN, DraftKind, VerifierSpec
-from ..checks import CheckFailed, NotApplicable, ascending
 from ..subject import Subject
 
 Case = dict[str, object]
@@ -27,20 +25,6 @@ def kinds_of(subject: Subject) -> list[DraftKind]:
     spec = spec_of(subject)
     chains = [DraftKind(drawn) for drawn in DRAWN if drawn in spec.chains]
     return chains + [DraftKind(drawn, True) for drawn in DRAWN if drawn in spec.trees]
-
-
-def each(cases: Iterable[Case], run: Callable[..., str | None]) -> None:
-    """``ascending``, in which whatever the rule raises is a complaint about its case."""
-
-    def guarded(**case: object) -> str | None:
-        try:
-            return run(**case)
-        except (CheckFailed, NotApplicable):
-            raise
-        except Exception as error:
-            return f"it raised {type(error).__name__}: {error}"
-
-    ascending(cases, guarded)
 
 
 def cases_of(subject: Subject, sizes: Sequence[tuple[int, int]], **more: object) -> Iterator[Case]:

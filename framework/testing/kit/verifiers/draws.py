@@ -10,9 +10,9 @@ from ....requests import Answer, Request
 from ....specs import WITHOUT_REPLACEMENT, DraftKind
 from ...laws import chi_square, exact_joint, sequence_counts
 from ...tables import TableDrafter
-from ..checks import NotApplicable, check
+from ..checks import NotApplicable, ascending, check
 from ..subject import Subject
-from .asking import Case, each, kinds_of, spec_of
+from .asking import Case, kinds_of, spec_of
 from .stand_ins import Uneven, drafter_of, greedy_text, near, table_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def greedy_equality(subject: Subject) -> None:
                 )
         return None
 
-    each(
+    ascending(
         [
             {"drawn": kind.drawn, "tree": kind.tree, "gamma": gamma}
             for gamma in range(1, 5)
@@ -86,7 +86,7 @@ def engine_law(subject: Subject) -> None:
     if spec.greedy_only:
         raise NotApplicable("judges nothing but temperature 0: greedy_equality has its text")
     if spec.shared_noise:
-        each(_invariance_cases(subject), _Invariance(subject, rule))
+        ascending(_invariance_cases(subject), _Invariance(subject, rule))
     target, drafts = table_of(subject.seed, 3, 0.2), table_of(subject.seed + 1, 3, 0.2)
     kinds = [kind for kind in kinds_of(subject) if kind != _SAME_AS_ANOTHER] or kinds_of(subject)
     each_of = max(DRAWS // max(len(kinds), 1), LEAST)
@@ -102,7 +102,7 @@ def engine_law(subject: Subject) -> None:
                 )
         return None
 
-    each(
+    ascending(
         [
             {"drawn": kind.drawn, "tree": kind.tree, "gamma": 2 if kind.tree else 3}
             for kind in kinds

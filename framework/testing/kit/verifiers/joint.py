@@ -10,9 +10,9 @@ from torch import Tensor
 from ....specs import DETERMINISTIC
 from ...enumeration import Pair, Shape
 from ...laws import enumerated_joints, law_of, plain_joint, random_table
-from ..checks import NotApplicable, check
+from ..checks import NotApplicable, ascending, check
 from ..subject import Subject
-from .asking import Case, each, spec_of
+from .asking import Case, spec_of
 from .reading import rounded
 
 EXACT = 1e-12
@@ -78,7 +78,7 @@ def _check(
         return _complaint(got, pairs, depth + 2, drawn)
 
     with torch.inference_mode():
-        each(_cases(shapes, ways, spec.greedy_only), run)
+        ascending(_cases(shapes, ways, spec.greedy_only), run)
 
 
 def _cases(

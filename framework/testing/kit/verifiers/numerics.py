@@ -14,9 +14,9 @@ from ....records import Trial, Verdict
 from ....specs import DETERMINISTIC, WITHOUT_REPLACEMENT, DraftKind
 from ....verdicts import law_at
 from ...enumeration import LARGEST
-from ..checks import check
+from ..checks import ascending, check
 from ..subject import Subject
-from .asking import Case, each, judge, kinds_of, spec_of
+from .asking import Case, judge, kinds_of, spec_of
 from .reading import misshapen, rounded, told, unlawful
 from .trials import draft_of, no_noise
 
@@ -68,7 +68,7 @@ def numerically_safe(subject: Subject) -> None:
         for dtype, greedy in product(DTYPES, (False, True))
         if greedy or not spec.greedy_only
     ]  # fmt: skip
-    each(found, run)
+    ascending(found, run)
 
 
 def _complaint(rule: Verifier, trial: Trial, lossless: bool) -> str | None:

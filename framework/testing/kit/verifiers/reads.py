@@ -17,9 +17,9 @@ from ....law import DenseLaw, PointMass
 from ....records import Trial
 from ....specs import DraftKind
 from ....tree import Tree
-from ..checks import check
+from ..checks import ascending, check
 from ..subject import Subject
-from .asking import cases_of, each, judge, spec_of
+from .asking import cases_of, judge, spec_of
 from .trials import rows_of, trial_of
 from .verdicts import empty_trial
 
@@ -56,7 +56,7 @@ def no_host_reads(subject: Subject) -> None:
         trial = trial_of(made, kind, spec_of(subject).shared_noise)
         return _read(rule, trial if width else empty_trial(subject, rows))
 
-    each(cases_of(subject, [(1, 0), (1, 1), (5, 3)]), run)
+    ascending(cases_of(subject, [(1, 0), (1, 1), (5, 3)]), run)
 
 
 def _read(rule: Verifier, trial: Trial) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ....specs import DETERMINISTIC, DraftKind
-from ..checks import check
+from ..checks import ascending, check
 from ..subject import Subject
-from .asking import cases_of, each, judge, spec_of
+from .asking import cases_of, judge, spec_of
 from .reading import Told, told, unlike
 from .trials import NOT_A_NUMBER, OTHERS, ZEROS, Row, random_row, rows_of, trial_of
 
@@ -37,7 +37,7 @@ def rows_independent(subject: Subject) -> None:
         difference = unlike(together, turned)
         return f"in the batch and with its rows reversed: {difference}" if difference else None
 
-    each(cases_of(subject, SIZES), run)
+    ascending(cases_of(subject, SIZES), run)
 
 
 @check(
@@ -63,4 +63,4 @@ def padding_ignored(subject: Subject) -> None:
                 return f"beside a row of {width + 2} nodes, {padding} in the padding: {difference}"
         return None
 
-    each(cases_of(subject, [(1, 0), (1, 1), *SIZES]), run)
+    ascending(cases_of(subject, [(1, 0), (1, 1), *SIZES]), run)

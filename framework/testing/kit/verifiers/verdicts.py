@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from itertools import product
 
@@ -14,9 +13,10 @@ from ....law import DenseLaw, PointMass
 from ....records import Draft, Trial
 from ....specs import DRAWN, DraftKind
 from ....tree import Tree
-from ..checks import check, fail
+from ..checks import ascending, check, fail
+from ..process import generator_states, moved
 from ..subject import Subject
-from .asking import Case, cases_of, each, judge, kinds_of, spec_of
+from .asking import Case, cases_of, judge, kinds_of, spec_of
 from .reading import malformed, told, unlike
 from .trials import CHILDREN, Row, random_row, rows_of, trial_of
 
@@ -64,9 +64,9 @@ def well_formed_verdicts(subject: Subject) -> None:
         return malformed(judge(rule, trial), trial)
 
     sizes = [size for size in SIZES if size[1]]
-    each(_empty_cases(subject), lambda **case: _empty(rule, subject, **case))
+    ascending(_empty_cases(subject), lambda **case: _empty(rule, subject, **case))
     for dtype in DTYPES:
-        each(cases_of(subject, sizes, dtype=dtype), run)
+        ascending(cases_of(subject, sizes, dtype=dtype), run)
 
 
 def _empty_cases(subject: Subject) -> Iterator[Case]:
@@ -118,7 +118,7 @@ def inputs_unchanged(subject: Subject) -> None:
                 return f"verify wrote into {name}"
         return None if lengths == trial.draft.lengths else "verify changed draft.lengths"
 
-    each(cases_of(subject, SIZES[1:]), run)
+    ascending(cases_of(subject, SIZES[1:]), run)
 
 
 def _trial(subject: Subject, rows: int, width: int, drawn: str, tree: bool) -> Trial:
@@ -155,9 +155,9 @@ def repeatable(subject: Subject) -> None:
     def run(rows: int, width: int, drawn: str, tree: bool) -> str | None:
         trial = _trial(subject, rows, width, drawn, tree)
         other = _trial(subject, rows + 1, width + 1, drawn, tree)
-        states = torch.get_rng_state(), random.getstate()
+        states = generator_states()
         first = told(judge(rule, trial), trial)
-        if not torch.equal(torch.get_rng_state(), states[0]) or random.getstate() != states[1]:
+        if moved(states):
             return "verify moved a global random generator"
         again = unlike(first, told(judge(rule, trial), trial))
         if again:
@@ -169,4 +169,4 @@ def repeatable(subject: Subject) -> None:
         fresh = unlike(first, told(judge(subject.build(), trial), trial))
         return f"the same trial before a new object: {fresh}" if fresh else None
 
-    each(cases_of(subject, SIZES[1:]), run)
+    ascending(cases_of(subject, SIZES[1:]), run)
