@@ -2,12 +2,14 @@
 
     python benchmarks/conformance.py table [--only NAME ...] [--missing]
     python benchmarks/conformance.py page
-    python benchmarks/conformance.py false-alarms [--seeds 20] [--only NAME ...]
+    python benchmarks/conformance.py false-alarms [--seeds 20] [--variants 5] [--only NAME ...]
 
 ``table`` runs every planted drafter, verifier and policy of ``tests/`` against all checks of its
 kind, and ends with an error if one is not caught by the check that is named for it; it then
 writes the generated parts of ``docs/conformance.md``, as ``page`` does from the last results.
-``false-alarms`` runs all checks on every built-in part, once for each seed; none may fail.
+``false-alarms`` runs all checks on every part that is installed, the two examples among them if they
+are, once for each seed (``--variants`` for configs other than the default); none may fail. With
+``--only``, what is known of the other parts is kept.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from foredraft.framework.testing.tiny import tiny_model
 KINDS = ("drafter", "verifier", "policy")
 PLANTED = [planted for kind in KINDS for planted in BY_KIND[kind]]
 RESULTS, PAGE = HERE / "results" / "conformance-faults.json", HERE.parent / "docs/conformance.md"
+ALARMS = HERE / "results" / "conformance-false-alarms.json"
 SHOWN = 4  # names of checks in a row of the table; a crash fails nearly all of them
 # Built-in parts that change what they are with their config are tried with these values, too.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -49,7 +52,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"nodes": 6, "children": "deterministic"},
     ],
     "causal_lm": [{"widths": [2, 2]}, {"nodes": 6}],
+    "retrieval": [{"branches": 3, "nodes": 6}],
 }
+EXAMPLES = HERE.parent / "examples"
 
 
 # --- planted faults ---------------------------------------------------------------------------
@@ -149,34 +154,42 @@ def by(planted: Planted, failed: Sequence[str]) -> str:
 # --- false alarms -----------------------------------------------------------------------------
 
 
-def false_alarms(seeds: int, only: Sequence[str]) -> None:
-    """Runs every built-in part over the seeds and counts checks that failed."""
-    alarms: list[str] = []
+def false_alarms(seeds: int, variants: int, only: Sequence[str]) -> None:
+    """Runs every part over the seeds, and ends with an error if a check has failed."""
+    alarms: dict[str, list[str]] = {}
     parts: dict[str, list[float]] = {}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for label, report in reports(Path(folder), seeds, only):
-                seed = report.subject.seed
-                alarms += [
-                    f"{label}, seed {seed}: {o.check.name}: {o.detail}" for o in report.failed
-                ]
+            for label, report in reports(Path(folder), seeds, variants, only):
+                found, seed = alarms.setdefault(label, []), report.subject.seed
+                found += [f"seed {seed}: {o.check.name}: {o.detail}" for o in report.failed]
                 parts.setdefault(label, []).append(seconds(report))
-                say(seconds(report), f"{label}, seed {seed}; false alarms so far: {len(alarms)}")
+                say(seconds(report), f"{label}, seed {seed}; false alarms so far: {len(found)}")
     finally:
         figures = {
-            name: {"seeds": len(each), "seconds": sum(each) / len(each), "most": max(each)}
+            name: {
+                "seeds": len(each),
+                "false alarms": alarms[name],
+                "seconds": round(sum(each) / len(each), 2),
+                "most": round(max(each), 2),
+            }
             for name, each in parts.items()
         }
-        save("conformance-false-alarms", {"false alarms": alarms, "parts": figures})
-    if alarms:
-        sys.exit(f"{len(alarms)} false alarms")
+        before = json.loads(ALARMS.read_text("utf-8"))["parts"] if only and ALARMS.exists() else {}
+        save(ALARMS.stem, {"parts": dict(sorted({**before, **figures}.items()))})
+    if any(alarms.values()):
+        sys.exit(f"{sum(map(len, alarms.values()))} false alarms")
 
 
-def reports(folder: Path, seeds: int, only: Sequence[str]) -> Iterator[tuple[str, Report]]:
+def reports(
+    folder: Path, seeds: int, variants: int, only: Sequence[str]
+) -> Iterator[tuple[str, Report]]:
     """All checks of every part and seed."""
-    for kind, name, values in built_in(folder):
-        label = f"{kind} {name} {values or ''}".replace(str(folder), "tiny").strip()
-        for seed in range(seeds) if not only or name in only else ():
+    for kind, name, values in shipped(folder):
+        label = f"{kind} {name} {values or ''}"
+        label = label.replace(str(folder), "tiny").replace(str(EXAMPLES), "examples").strip()
+        varied = any(extra.items() <= values.items() for extra in VARIANTS.get(name, ()))
+        for seed in range(variants if varied else seeds) if not only or name in only else ():
             yield label, run_checks(subject_of(kind, name, values, seed))
 
 
@@ -190,13 +203,16 @@ def say(spent: float, text: str) -> None:
     print(f"{spent:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
-def built_in(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every part that ships, with its defaults and its variants."""
+def shipped(folder: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every part that is installed, with its defaults and its variants."""
+    needs: dict[str, dict[str, Any]] = {
+        "causal_lm": {"model": tiny_lm(folder)},
+        "retrieval": {"path": str(EXAMPLES / "foredraft-retrieval/tests/data"), "min_match": 1},
+    }
     for kind in KINDS:
         for offer in registry().offers(kind):
-            given = {"model": tiny_lm(folder)} if offer.name == "causal_lm" else {}
             for values in ({}, *VARIANTS.get(offer.name, ())):
-                yield kind, offer.name, {**given, **values}
+                yield kind, offer.name, {**needs.get(offer.name, {}), **values}
 
 
 def tiny_lm(folder: Path) -> str:
@@ -218,6 +234,7 @@ def main() -> None:
     table.add_argument("--missing", action="store_true", help="those that have no result yet")
     alarms = commands.add_parser("false-alarms")
     alarms.add_argument("--seeds", type=int, default=20)
+    alarms.add_argument("--variants", type=int, default=5)
     alarms.add_argument("--only", nargs="+", default=[])
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -226,7 +243,7 @@ def main() -> None:
     elif given.command == "table":
         faults(given.only, given.missing)
     else:
-        false_alarms(given.seeds, given.only)
+        false_alarms(given.seeds, given.variants, given.only)
 
 
 if __name__ == "__main__":
