@@ -155,8 +155,8 @@ class SessionDrafter(Drafter):
 class SessionPolicy(GammaPolicy):
     """The same for a policy."""
 
-    def __init__(self, session: type[PolicySession], config: Any) -> None:
-        self.session, self.config = session, config
+    def __init__(self, session: type[PolicySession], config: Any, stops: bool = False) -> None:
+        self.session, self.config, self.stops = session, config, stops
 
     def start(self, context: Context) -> PolicySession:
         return self.session(context, self.config)

@@ -12,6 +12,7 @@ from .device import upload
 from .noise import Noise, Stream, draw
 from .records import DraftStep
 from .sampling import Sampler
+from .steptimes import FLAT, StepTimes
 from .tree import Branches
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Context:
         capacity: the most ids any row can come to hold.
         device: where drafts have to lie.
         target: the target's session, for drafters that share its model or cache.
+        member: which member of a drafter of several drafts this round, if the policy says so.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class Context:
         self.sampler = sampler
         self.noise = noise
         self.shared_noise = shared_noise
+        self.member: int | None = None
+        self.times: Callable[[], StepTimes] = lambda: FLAT
         self._go_on: Callable[[DraftStep], list[bool]] | None = None
 
     def ask(self, go_on: Callable[[DraftStep], list[bool]]) -> None:

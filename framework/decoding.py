@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -35,29 +36,35 @@ from .opening import noise_for, progress_of, sampler_for, stopper_for
 from .readback import RowRead, path_of, read_back
 from .records import Draft, DraftStep, Round, RowOutcome, Scored, Trial, Verdict
 from .requests import Answer
+from .steptimes import StepTimes
 from .stopping import CANCELLED
 from .tree import Branches
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The four parts of a run, and the names that faults and results carry."""
+    """The four parts of a run, and the names that faults and results carry.
+
+    Args:
+        times: gives what steps of so many rows cost, for policies that ask.
+    """
 
     target: Target
     drafter: Drafter
     verifier: Verifier
     policy: GammaPolicy
     names: dict[str, str]
+    times: Callable[[int], StepTimes] | None = None
 
     def named(self, kind: str) -> str:
         """``drafter 'ngram'``."""
         return f"{kind} {self.names.get(kind, 'given as an object')!r}"
 
 
-def decode(parts: Parts, answers: list[Answer]) -> Iterator[Round]:
+def decode(parts: Parts, answers: list[Answer], detailed: bool = False) -> Iterator[Round]:
     """Runs the requests of ``answers`` as one batch and fills the answers, a round at a time."""
     with torch.inference_mode():
-        batch = Batch(parts, answers)
+        batch = Batch(parts, answers, detailed)
     while batch.answers:
         with torch.inference_mode():
             outcome = batch.step()
@@ -68,8 +75,8 @@ def decode(parts: Parts, answers: list[Answer]) -> Iterator[Round]:
 class Batch:
     """The live rows of a run, their sessions, and one step of the algorithm."""
 
-    def __init__(self, parts: Parts, answers: list[Answer]) -> None:
-        self.parts, self.answers = parts, list(answers)
+    def __init__(self, parts: Parts, answers: list[Answer], detailed: bool = False) -> None:
+        self.parts, self.answers, self.detailed = parts, list(answers), detailed
         self.clock = Clock()
         self.recorder: Callable[[Trial, list[RowRead]], None] | None = None  # see audit.py
         progress = [progress_of(answer.request) for answer in answers]
@@ -78,6 +85,8 @@ class Batch:
             for answer, one in zip(answers, progress, strict=True)
         ]
         self.context = self._open_target(progress)
+        if parts.times is not None:
+            self.context.times = partial(parts.times, len(answers))
         with blame(parts.named("drafter")), self.clock.phase("prefill"):
             self.drafter = parts.drafter.start(self.context)
         with blame(parts.named("policy")):
@@ -128,8 +137,9 @@ class Batch:
         part, rows = self.parts.named("policy"), self.context.rows
         with blame(part), self.clock.phase("draft"):
             wanted = check_gammas(part, self.policy.gammas(), rows)
+            self.context.member = self.policy.member()
         # The round itself emits one token, so drafting more than the room less one is waste.
-        gammas = [
+        gammas = self._gammas = [
             min(g, stopper.room() - 1) for g, stopper in zip(wanted, self.stoppers, strict=True)
         ]
         part = self.parts.named("drafter")
@@ -196,7 +206,7 @@ class Batch:
         flags = flags + flag_laws(trial, verdict)
         scores = self._scores(trial, verdict, following, logits)
         with blame(self.parts.named("drafter")):
-            rows = read_back(trial, verdict, following, flags, scores)
+            rows = read_back(trial, verdict, following, flags, scores, self.detailed)
         named = self.parts.named
         parts = named("target"), named("drafter"), named("verifier")
         raise_flags(parts, self._drafted, [r.flags for r in rows], self.context.vocab_size)
@@ -241,6 +251,8 @@ class Batch:
             finish=reason,
             path=read.path[: len(kept)],
             rejected=read.rejected() if whole else [],
+            gamma=self._gammas[row],
+            detail=read.detail,
         )
 
     def _observe(self, outcome: Round) -> None:

@@ -18,7 +18,7 @@ from .listening import Listeners, OpenRun, close_all
 from .logprobs import prompt_scores
 from .memory import check_fits
 from .observing import RunRecord, run_record
-from .pairing import check_pair, check_target, known_rules
+from .pairing import check_pair, check_policy, check_target, known_rules
 from .params import SamplingParams
 from .plugins.registry import CHOSEN
 from .processor_checks import prepare
@@ -184,7 +184,8 @@ class Engine:
                 scores = prompt_scores(self.parts.target, answer.request.prompt)
                 answer.prompt_logprobs, answer.prompt_ranks = scores
         waiting = list(answers)
-        for outcome in decode(self.parts, list(answers)):
+        detailed = any(observer.detailed for observer in self.observers)
+        for outcome in decode(self.parts, list(answers), detailed):
             for answer in waiting:
                 if answer.finish_reason is not None:
                     self._finish(answer)
@@ -226,6 +227,7 @@ class Engine:
         verifier, drafter = names["verifier"], names["drafter"]
         check_pair(parts.verifier, verifier, drafter, kind, temperature, known_rules())
         check_target(parts.target.trees, names["target"], drafter, kind)
+        check_policy(parts.policy.stops, names["policy"], drafter, kind)
 
 
 def _check_names(options: dict[str, Any]) -> None:

@@ -52,7 +52,8 @@ def _called(spec: PartSpec, config: Any, *arguments: object) -> Any:
         assert isinstance(spec, DrafterSpec)
         return SessionDrafter(factory, config, spec.kind_of(config))
     if isinstance(factory, type) and issubclass(factory, PolicySession):
-        return SessionPolicy(factory, config)
+        assert isinstance(spec, PolicySpec)
+        return SessionPolicy(factory, config, spec.ability("stops", config))
     return factory(config, *arguments)
 
 

@@ -260,6 +260,11 @@ class PolicySession(ABC):
         """
         raise NotImplementedError
 
+    def member(self) -> int | None:
+        """Which member of a drafter that has several (``drafter=one_of``) drafts this round; None
+        leaves it to the drafter. Asked once a round, after ``gammas``."""
+        return None
+
     def observe(self, outcome: Round) -> None:  # noqa: B027
         """Hears every round after its ids were committed."""
 
@@ -268,7 +273,13 @@ class PolicySession(ABC):
 
 
 class GammaPolicy(ABC):
-    """Chooses gamma."""
+    """Chooses gamma.
+
+    Attributes:
+        stops: whether its sessions end drafts by their law; as its spec says.
+    """
+
+    stops: bool = False
 
     @abstractmethod
     def start(self, context: Context) -> PolicySession:
@@ -290,9 +301,11 @@ class Observer:
 
     Attributes:
         name: what the warning calls it; its spec's name when a config has chosen it.
+        detailed: whether rows are to come with their ``RowDetail``, which costs some time.
     """
 
     name: str = ""
+    detailed: bool = False
 
     def run_started(self, run: RunRecord) -> None:
         """A run begins."""

@@ -19,6 +19,12 @@ from torch import Tensor
 from .errors import PluginFault
 
 
+def shannon(probs: Tensor) -> Tensor:
+    """The entropy of laws ``[..., vocab]`` in nats, ``[...]``."""
+    entropy: Tensor = torch.special.entr(probs).sum(-1)
+    return entropy
+
+
 class DraftLaw(ABC):
     """The laws of a draft's nodes."""
 
@@ -45,6 +51,10 @@ class DraftLaw(ABC):
         Raises:
             PluginFault: for a point mass, which is not.
         """
+
+    def entropy(self) -> Tensor:
+        """Of the law of every node, in nats: ``[batch, width]``."""
+        return shannon(self.rows())
 
     def overlap(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
         """``sum(min(target, draft))``, the acceptance rate beta (Leviathan et al. 2023,
@@ -114,6 +124,9 @@ class PointMass(DraftLaw):
             "asks it for prob, residual or overlap, one that cannot leaves 'deterministic' out of "
             "chains and trees."
         )
+
+    def entropy(self) -> Tensor:
+        return torch.zeros_like(self.tokens, dtype=torch.float64)
 
     def overlap(self, target_rows: Tensor, nodes: Tensor | None = None) -> Tensor:
         return target_rows.gather(-1, self._at(nodes)).squeeze(-1)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from .errors import ConfigError
-from .specs import DraftKind
+from .specs import DETERMINISTIC, DraftKind
 
 
 class Rule(Protocol):
@@ -76,3 +76,14 @@ def check_target(trees: bool, target_name: str, drafter_name: str, kind: DraftKi
             f"drafter={drafter_name} drafts trees here, which target={target_name} cannot score; set the "
             "drafter to draft chains."
         )
+
+
+def check_policy(stops: bool, policy_name: str, drafter_name: str, kind: DraftKind) -> None:
+    """Refuses a policy that ends drafts by their law for drafts that have none, or no one order."""
+    if not stops or not (kind.tree or kind.drawn == DETERMINISTIC):
+        return
+    why = "a tree's nodes are not drafted one by one" if kind.tree else "chosen tokens have no law"
+    raise ConfigError(
+        f"policy={policy_name} ends a draft by the law of its next token, which drafter={drafter_name} "
+        f"does not have, because {why}; use policy=fixed or another one that sets only gamma."
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .records import Draft, Trial, Verdict
+from .records import Draft, RowDetail, Trial, Verdict
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class RowRead:
         following: the token behind them.
         overlaps: ``sum(min(target, draft))`` at each depth that was reached.
         logprobs, ranks: of the accepted tokens and of the one that follows, if asked for.
+        detail: of the drafted tokens, if asked for.
     """
 
     accepted: int
@@ -32,6 +33,7 @@ class RowRead:
     overlaps: list[float]
     logprobs: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
+    detail: RowDetail | None = None
 
     def rejected(self) -> list[int]:
         """The drafted tokens behind the accepted ones: none of them stood."""
@@ -40,7 +42,12 @@ class RowRead:
 
 
 def read_back(
-    trial: Trial, verdict: Verdict, following: Tensor, flags: Tensor, scores: Tensor | None
+    trial: Trial,
+    verdict: Verdict,
+    following: Tensor,
+    flags: Tensor,
+    scores: Tensor | None,
+    detailed: bool = False,
 ) -> list[RowRead]:
     """Brings everything across in one transfer.
 
@@ -48,6 +55,7 @@ def read_back(
         following: ``[batch]``, the token behind the accepted ones.
         flags: ``[batch]`` float64, see ``guard``.
         scores: ``[batch, 2, depth + 1]``, log-probabilities and ranks, if asked for.
+        detailed: whether rows come with a ``RowDetail``.
     """
     draft, path = trial.draft, path_of(trial.draft, verdict)
     overlaps, reached = _overlaps(trial, verdict, path)
@@ -57,15 +65,24 @@ def read_back(
         path.double(),
         overlaps.double(),
     ]
-    if draft.tree is not None:
-        blocks.append(draft.tree.parents.double())
-    if scores is not None:
-        blocks.append(scores.double().flatten(1))
+    extra = {
+        "parents": None if draft.tree is None else draft.tree.parents,
+        "scores": None if scores is None else scores.flatten(1),
+        "detail": _details(draft, verdict) if detailed else None,
+    }
+    asked = {name: block.double() for name, block in extra.items() if block is not None}
+    blocks += asked.values()
     sizes = [block.shape[1] for block in blocks]
     return [
-        _row(_cut(row, sizes), length, draft.tree is not None)
+        _row(_cut(row, sizes), list(asked), length)
         for row, length in zip(torch.cat(blocks, 1).tolist(), draft.lengths, strict=True)
     ]
+
+
+def _details(draft: Draft, verdict: Verdict) -> Tensor:
+    """The three numbers of a ``RowDetail`` for each node, ``[batch, 3 width]``."""
+    numbers = (draft.law.prob(draft.tokens), draft.law.entropy(), verdict.accept_probs)
+    return torch.cat([number.double() for number in numbers], 1)
 
 
 def path_of(draft: Draft, verdict: Verdict) -> Tensor:
@@ -99,11 +116,12 @@ def _cut(values: list[float], sizes: list[int]) -> list[list[float]]:
     return cut
 
 
-def _row(blocks: list[list[float]], length: int, tree: bool) -> RowRead:
+def _row(blocks: list[list[float]], asked: list[str], length: int) -> RowRead:
     (accepted, flags, following, reached), tokens, path, overlaps = blocks[:4]
-    parents = [int(p) for p in blocks[4]] if tree else list(range(-1, len(tokens) - 1))
-    scores = blocks[5 if tree else 4 :]
-    half = len(scores[0]) // 2 if scores else 0
+    extra = dict(zip(asked, blocks[4:], strict=True))
+    parents = [int(p) for p in extra.get("parents", range(-1, len(tokens) - 1))]
+    scores = extra.get("scores", [])
+    half = len(scores) // 2
     return RowRead(
         accepted=int(accepted),
         flags=int(flags),
@@ -112,6 +130,12 @@ def _row(blocks: list[list[float]], length: int, tree: bool) -> RowRead:
         parents=parents[:length],
         path=[int(node) for node in path[: max(int(accepted), 0)]],
         overlaps=overlaps[: int(reached)],
-        logprobs=scores[0][:half] if scores else [],
-        ranks=[int(rank) for rank in scores[0][half:]] if scores else [],
+        logprobs=scores[:half],
+        ranks=[int(rank) for rank in scores[half:]],
+        detail=_detail(extra["detail"], len(tokens), length) if "detail" in extra else None,
     )
+
+
+def _detail(numbers: list[float], width: int, length: int) -> RowDetail:
+    starts = (0, width, 2 * width)
+    return RowDetail(*(numbers[start : start + length] for start in starts))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .device import upload
 from .errors import PluginFault
-from .law import DraftLaw, PointMass
+from .law import DraftLaw, PointMass, shannon
 from .specs import DETERMINISTIC, INDEPENDENT, WITHOUT_REPLACEMENT, DraftKind
 from .tree import Tree
 
@@ -127,6 +127,22 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class RowDetail:
+    """What a row's draft looked like to its drafter, and how it was judged: one number per drafted
+    token each. Made only for observers that say ``detailed``.
+
+    Args:
+        confidence: the token's probability in the law that it was drawn from; 1 if it was chosen.
+        entropy: of that law, in nats; 0 if it was chosen.
+        accept_probs: as in ``Verdict``.
+    """
+
+    confidence: list[float]
+    entropy: list[float]
+    accept_probs: list[float]
+
+
+@dataclass(frozen=True)
 class RowOutcome:
     """One row's part of a round, on the host, after stops and length limits.
 
@@ -140,6 +156,8 @@ class RowOutcome:
         path: the accepted nodes; for chains 0, 1, 2, ...
         rejected: drafted tokens that were tried behind the accepted ones and did not stand: one
             at most in a chain.
+        gamma: how many tokens the row was asked to draft.
+        detail: more about each drafted token, if an observer wants it.
     """
 
     request: int
@@ -150,6 +168,8 @@ class RowOutcome:
     finish: str | None = None
     path: list[int] = field(default_factory=list)
     rejected: list[int] = field(default_factory=list)
+    gamma: int = 0
+    detail: RowDetail | None = None
 
 
 @dataclass(frozen=True)
@@ -205,3 +225,8 @@ class DraftStep:
         """The law that it would be drawn from, ``[batch, vocab]``. Asking runs the drafter's
         step: a policy that decides without it saves that step."""
         return self._compute()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Of that law, ``[batch]``, in nats."""
+        return shannon(self.law)

@@ -123,10 +123,20 @@ class PolicySpec(PartSpec):
         row_local: a row's gammas depend on that row alone, so that its text does not depend on
             the batch; False for a policy that shares what it learns between rows.
         repeatable: the same run gives the same gammas; False for a policy that reads a clock.
+        stops: it is nothing without its second question, ``go_on``; it is then refused for drafters
+            that are not asked it, those whose tokens are chosen and those that draft trees.
+
+    Each is a truth value, or a function of the config that gives one.
     """
 
-    row_local: bool = True
-    repeatable: bool = True
+    row_local: bool | Callable[[Any], bool] = True
+    repeatable: bool | Callable[[Any], bool] = True
+    stops: bool | Callable[[Any], bool] = False
+
+    def ability(self, name: str, config: object) -> bool:
+        """``row_local``, ``repeatable`` or ``stops`` under a config."""
+        value = getattr(self, name)
+        return bool(value(config) if callable(value) else value)
 
 
 @dataclass(frozen=True)

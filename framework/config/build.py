@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from ..pairing import check_pair, known_rules
+from ..pairing import check_pair, check_policy, known_rules
 from ..params import SamplingParams
 from ..plugins import registry
-from ..specs import DrafterSpec, VerifierSpec
+from ..specs import DrafterSpec, PolicySpec, VerifierSpec
 from . import Part, Parts, to_objects
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ def check_pairing(parts: Parts) -> None:
     kind = drafter.kind_of(parts.drafter.config)
     temperature = parts.sampling.temperature
     check_pair(verifier, verifier.name, drafter.name, kind, temperature, known_rules())
+    policy = parts.policy.spec
+    if isinstance(policy, PolicySpec):
+        stops = policy.ability("stops", parts.policy.config)
+        check_policy(stops, policy.name, drafter.name, kind)
 
 
 def _make(part: Part, *arguments: object) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..cli.results import line, strict
 from ..errors import ConfigError
@@ -12,6 +12,7 @@ from ..interfaces import Observer
 
 if TYPE_CHECKING:
     from ..observing import RequestRecord, RoundRecord, RunRecord, RunSummary
+    from ..records import RowOutcome
     from .builtin import JsonLinesConfig
 
 
@@ -23,6 +24,7 @@ class JsonLines(Observer):
 
     def __init__(self, config: JsonLinesConfig) -> None:
         self.path, self.rounds = _checked(config.path), config.rounds
+        self.detailed = config.rounds
         self._file: BinaryIO | None = None
 
     def run_started(self, run: RunRecord) -> None:
@@ -32,7 +34,7 @@ class JsonLines(Observer):
 
     def round_done(self, outcome: RoundRecord) -> None:
         if self.rounds:
-            self._write("round_done", outcome, rows=[vars(row) for row in outcome.rows])
+            self._write("round_done", outcome, rows=[_plain(row) for row in outcome.rows])
 
     def request_done(self, request: RequestRecord) -> None:
         self._write("request_done", request)
@@ -49,6 +51,13 @@ class JsonLines(Observer):
         # Not dataclasses.asdict: it copies every list, which costs more than all the rest here.
         self._file.write(line(strict({"record": moment, **vars(record), **instead})).encode())
         self._file.flush()
+
+
+def _plain(row: RowOutcome) -> dict[str, Any]:
+    """Its fields, and those of its detail among them."""
+    fields = dict(vars(row))
+    detail = fields.pop("detail")
+    return fields if detail is None else {**fields, **vars(detail)}
 
 
 def _checked(text: str) -> Path:

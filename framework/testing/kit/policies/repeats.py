@@ -42,12 +42,12 @@ def repeatable(subject: Subject) -> None:
         return next(filter(None, found), None)
 
     ascending([{"rows": r, "tokens": n} for r, n in ((1, 12), (3, 40))], run)
-    if not _spec(subject).repeatable:
+    if not _repeatable(subject):
         raise NotApplicable("declared repeatable=False; only the global generators were looked at")
 
 
 def _worlds(subject: Subject) -> int:
-    return len(SPEEDS) if _spec(subject).repeatable else 1
+    return len(SPEEDS) if _repeatable(subject) else 1
 
 
 def _timed(subject: Subject, rows: int, tokens: int, draft: int, forward: int) -> Trace:
@@ -125,7 +125,7 @@ def interrupted_runs(subject: Subject) -> None:
         policy = subject.build()
         _cut_short(subject, policy, ended_by, after)
         again = play(subject, policy, stage, asked)
-        if not _spec(subject).repeatable:
+        if not _repeatable(subject):
             return None
         return difference(alone, again, "in a first run", "after the one that was cut short")
 
@@ -156,10 +156,10 @@ def _cut_short(subject: Subject, policy: GammaPolicy, ended_by: str, after: int)
 
 
 def _needs_repeatable(subject: Subject) -> None:
-    if not _spec(subject).repeatable:
+    if not _repeatable(subject):
         raise NotApplicable("declared repeatable=False: no two runs of it need to be alike")
 
 
-def _spec(subject: Subject) -> PolicySpec:
+def _repeatable(subject: Subject) -> bool:
     assert isinstance(subject.spec, PolicySpec)
-    return subject.spec
+    return subject.spec.ability("repeatable", subject.config)

@@ -75,7 +75,7 @@ def row_fates(subject: Subject) -> None:
 def _needs_local_rows(subject: Subject) -> None:
     spec = subject.spec
     assert isinstance(spec, PolicySpec)
-    if not spec.row_local:
+    if not spec.ability("row_local", subject.config):
         raise NotApplicable("declared row_local=False: its rows share what they learn")
-    if not spec.repeatable:
+    if not spec.ability("repeatable", subject.config):
         raise NotApplicable("declared repeatable=False: no two runs of it need to be alike")
