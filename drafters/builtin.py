@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from ..framework.checks import check_whole
+from ..framework.checks import check_range, check_whole
 from ..framework.errors import ConfigError
 from ..framework.growth import TreeConfig
 from ..framework.plugins import hookimpl
 from ..framework.specs import CONTRACT_VERSION, DETERMINISTIC, DrafterSpec, DraftKind
 from ..framework.targets.builtin import CausalLMConfig as TargetModelConfig
+from .builtin_nested import nested_drafters
 
 if TYPE_CHECKING:
     from ..framework.interfaces import Drafter, Target
@@ -141,6 +142,27 @@ class QuantizedConfig:
     """An int8 copy of the target; nothing to set."""
 
 
+@dataclass
+class SyntheticConfig:
+    """The target's own law with noise in it, for studies.
+
+    Args:
+        alpha: mean overlap with the target's law, from 0 to 1.
+        cost: of a drafted token, in plain steps of the target; booked, not waited for.
+        step_seconds: how long such a step takes; null measures it when the drafter is built.
+    """
+
+    alpha: float = 0.8
+    cost: float = 0.05
+    step_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_range("drafter.alpha", self.alpha, 0, 1)
+        check_range("drafter.cost", self.cost, 0, 1000)
+        if self.step_seconds is not None:
+            check_range("drafter.step_seconds", self.step_seconds, 0, 3600)
+
+
 def _none(config: NoneConfig, target: Target) -> Drafter:
     from .none import NoDrafter
 
@@ -189,6 +211,12 @@ def _quantized(config: QuantizedConfig, target: Target) -> Drafter:
     return Quantized(config, target)
 
 
+def _synthetic(config: SyntheticConfig, target: Target) -> Drafter:
+    from .synthetic import Synthetic
+
+    return Synthetic(config, target)
+
+
 @hookimpl
 def foredraft_drafters() -> list[DrafterSpec]:
     """The built-in drafters."""
@@ -217,4 +245,9 @@ def foredraft_drafters() -> list[DrafterSpec]:
         ),
         spec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),
         spec("quantized", _quantized, QuantizedConfig, "an int8 copy of the target"),
+        spec(
+            "synthetic", _synthetic, SyntheticConfig,
+            "the target's law with noise, to a set alpha and cost", host_reads=1,
+        ),
+        *nested_drafters(),
     ]  # fmt: skip

@@ -21,6 +21,7 @@ from ..framework.vocabulary import check_same_tokens, fit_vocabulary
 
 if TYPE_CHECKING:
     from .builtin import CausalLMConfig
+    from .builtin_nested import CascadeConfig
 
 PREFILL_CHUNK = 512
 
@@ -48,7 +49,7 @@ class CausalLMDrafter(Drafter):
         self.max_nodes = growth.max_nodes if growth else 0
 
     @classmethod
-    def from_config(cls, config: CausalLMConfig, target: Target) -> CausalLMDrafter:
+    def from_config(cls, config: CausalLMConfig | CascadeConfig, target: Target) -> CausalLMDrafter:
         """Loads ``config.model`` from the hub or a folder."""
         model = load_model(config.model, config, config.revision, config.trust_remote_code)
         tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
@@ -65,26 +66,23 @@ class CausalLMDrafter(Drafter):
         return model_bytes(self.model)
 
 
-class ModelSession(TreeStepSession):
-    """The drafting model's ragged cache.
+class OwnCache:
+    """The ragged cache of a drafting model, for sessions to build on.
 
-    Kept entries are those of committed ids. A round leaves one id to take in (the newest), or two
-    when the last accepted token was drafted but never fed: nodes of the last level are not, nor
-    are those that a budget leaves without children.
+    Kept entries are those of committed ids. A session opens it, lets it take in what is ``missing``
+    with a forward, and keeps what was accepted behind that.
     """
 
-    def __init__(
-        self, model: Any, limit: int | None, context: Context, growth: Growth | None = None
-    ) -> None:
-        super().__init__(context, growth)
+    context: Context
+
+    def open_cache(self, model: Any, limit: int | None, nodes: int = 0) -> None:
+        """Takes in the committed ids but the newest, with room for ``nodes`` more of a tree."""
         self.model = model
-        self.capacity = min(context.capacity, limit or context.capacity)
-        slots = self.capacity + (growth.max_nodes if growth else 0)
-        self.ragged = RaggedModel(model, context.rows, slots)
+        self.capacity = min(self.context.capacity, limit or self.context.capacity)
+        self.ragged = RaggedModel(model, self.context.rows, self.capacity + nodes)
         self.last_id = int(model.config.get_text_config().vocab_size) - 1
-        prompts = [self._known(row[:-1][: self.capacity]) for row in context.tokens]
+        prompts = [self._known(row[:-1][: self.capacity]) for row in self.context.tokens]
         self.ragged.prefill(prompts, PREFILL_CHUNK)
-        self._fed: list[Tensor] = []  # nodes in the cache behind its length, one entry per level
 
     def limits(self, gammas: list[int]) -> list[int]:
         """A drafter whose context is full stops drafting; the round is then a plain one."""
@@ -93,6 +91,37 @@ class ModelSession(TreeStepSession):
             max(0, min(gamma, self.capacity - length + 1)) if length <= self.capacity else 0
             for gamma, length in zip(gammas, lengths, strict=True)
         ]
+
+    def missing(self) -> list[list[int]]:
+        """The committed ids that are not in the cache: the newest at least, where there is room."""
+        return [
+            self._known(row[length : self.capacity])
+            for row, length in zip(self.context.tokens, self.ragged.lengths, strict=True)
+        ]
+
+    def to_target(self, logits: Tensor) -> Tensor:
+        """The model's logits as the target's ids have them, where drafts have to lie."""
+        return fit_vocabulary(logits, self.context.vocab_size).to(self.context.device)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """A committed id that this model lacks is read as its last one: a worse draft, no crash."""
+        return [min(token, self.last_id) for token in tokens]
+
+
+class ModelSession(OwnCache, TreeStepSession):
+    """A drafting model that is run once per drafted token, or per level of a tree.
+
+    A round leaves one id to take in (the newest), or two when the last accepted token was drafted
+    but never fed: nodes of the last level are not, nor are those that a budget leaves without
+    children.
+    """
+
+    def __init__(
+        self, model: Any, limit: int | None, context: Context, growth: Growth | None = None
+    ) -> None:
+        super().__init__(context, growth)
+        self.open_cache(model, limit, growth.max_nodes if growth else 0)
+        self._fed: list[Tensor] = []  # nodes in the cache behind its length, one entry per level
 
     def next_logits_at(self, frontier: Frontier) -> Tensor:
         if frontier.tokens.shape[1] == 0:
@@ -103,7 +132,9 @@ class ModelSession(TreeStepSession):
         ahead = sum(level.shape[1] for level in self._fed)
         self._fed.append(frontier.at)
         branch = self._branch(frontier)
-        return self._out(self.ragged.forward(tokens, frontier.counts, ahead=ahead, branch=branch))
+        return self.to_target(
+            self.ragged.forward(tokens, frontier.counts, ahead=ahead, branch=branch)
+        )
 
     def observe(self, outcome: Round) -> None:
         starts = [0]  # the first slot of each level
@@ -137,20 +168,9 @@ class ModelSession(TreeStepSession):
 
     def _catch_up(self) -> Tensor:
         """Takes in the committed ids that are missing, and gives the logits behind the newest."""
-        lengths = self.ragged.lengths
-        missing = [
-            self._known(row[length : self.capacity])
-            for row, length in zip(self.context.tokens, lengths, strict=True)
-        ]
+        missing = self.missing()
         counts = [len(row) for row in missing]
         logits = self.ragged.forward(pad(missing, self.model.device), counts)
         self.ragged.advance(counts)
         last = upload([max(count - 1, 0) for count in counts], logits.device)
-        return self._out(logits[torch.arange(len(counts), device=logits.device), last])
-
-    def _known(self, tokens: list[int]) -> list[int]:
-        """A committed id that this model lacks is read as its last one: a worse draft, no crash."""
-        return [min(token, self.last_id) for token in tokens]
-
-    def _out(self, logits: Tensor) -> Tensor:
-        return fit_vocabulary(logits, self.context.vocab_size).to(self.context.device)
+        return self.to_target(logits[torch.arange(len(counts), device=logits.device), last])

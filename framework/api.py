@@ -14,6 +14,7 @@ from .errors import ConfigError, InputError
 from .interfaces import Observer, Target
 from .listening import close_all
 from .plugins.registry import CHOSEN
+from .profiles import times_from
 
 if TYPE_CHECKING:
     from .constraints import Constraint
@@ -127,5 +128,6 @@ def _engine(
         batch_size=runtime.batch_size,
         memory_check=runtime.memory_check,
     )
-    parts = Parts(built.target, built.drafter, built.verifier, built.policy, names)
+    times = times_from(runtime.times, built.target, built.drafter, record, own_target is None)
+    parts = Parts(built.target, built.drafter, built.verifier, built.policy, names, times)
     return Engine(parts, defaults, record, [*built.observers, *observers])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -51,6 +51,7 @@ class StepSession(DraftSession):
     def __init__(self, context: Context, config: Any = None) -> None:
         super().__init__(context, config)
         self.lengths = [0] * context.rows
+        self._opine: Callable[[], Tensor] | None = None
 
     @abstractmethod
     def next_logits(self, drafted: list[Tensor]) -> Tensor:
@@ -73,22 +74,33 @@ class StepSession(DraftSession):
         probs: list[Tensor] = []
         laws: list[Tensor] = []
         for position in range(max(self.lengths)):
-            step = DraftStep(position, drafted, probs, partial(self._step_law, drafted))
+            step = self._step(drafted, probs)
             if not self._goes_on(step):
                 break
             laws.append(step.law)
             drafted.append(self.context.draw(step.law, position))
             if self.context.asks_policy:
-                probs.append(step.law.gather(1, drafted[-1].unsqueeze(1)).squeeze(1))
+                probs.append(step.prob(drafted[-1]))
+            self.context.note(step, drafted[-1], self.lengths)
         if not drafted:
             return empty_draft(self.context)
         return Draft(torch.stack(drafted, 1), self.lengths, DenseLaw(torch.stack(laws, 1)))
 
+    def _step(self, drafted: list[Tensor], probs: list[Tensor]) -> DraftStep:
+        think = cache(partial(self._think, drafted))  # runs the drafter once, if at all
+        return DraftStep(len(drafted), drafted, probs, lambda: think()[0], lambda: think()[1]())
+
+    def _think(self, drafted: list[Tensor]) -> tuple[Tensor, Callable[[], Tensor]]:
+        """The law, and what gives the opinion (see ``DraftStep``)."""
+        self._opine = None
+        law = self._step_law(drafted)
+        return law, self._opine or (lambda: law)
+
     def _step_law(self, drafted: list[Tensor]) -> Tensor:
         due = (self.context.rows, self.context.vocab_size)
-        return self.context.law(
-            check_logits("next_logits", self.next_logits(drafted), due), drafted
-        )
+        logits = check_logits("next_logits", self.next_logits(drafted), due)
+        law, self._opine = self.context.thought(logits, drafted)
+        return law
 
     def _goes_on(self, step: DraftStep) -> bool:
         """Whether any row drafts the token of this step; rows that do not end before it."""

@@ -31,6 +31,9 @@ class Context:
         device: where drafts have to lie.
         target: the target's session, for drafters that share its model or cache.
         member: which member of a drafter of several drafts this round, if the policy says so.
+        detailed: whether an observer wants each row's ``RowDetail``.
+        noted: this round's notes, see ``note``: confidence and entropy ``[batch, 2]`` by position,
+            NaN in rows without one.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Context:
         self.noise = noise
         self.shared_noise = shared_noise
         self.member: int | None = None
+        self.detailed = False
+        self.noted: dict[int, Tensor] = {}
         self.times: Callable[[], StepTimes] = lambda: FLAT
         self._go_on: Callable[[DraftStep], list[bool]] | None = None
 
@@ -91,6 +96,24 @@ class Context:
         """
         branches = self._behind(drafted) if self.sampler.reads_prefix else None
         return self.sampler.draft_law(logits.unsqueeze(1), self.tokens, branches).squeeze(1)
+
+    def thought(
+        self, logits: Tensor, drafted: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Callable[[], Tensor]]:
+        """The same law, and what gives the drafter's opinion (see ``DraftStep``)."""
+        branches = self._behind(drafted) if self.sampler.reads_prefix else None
+        law, opine = self.sampler.thought(logits.unsqueeze(1), self.tokens, branches)
+        return law.squeeze(1), lambda: opine().squeeze(1)
+
+    def note(self, step: DraftStep, token: Tensor, lengths: Sequence[int]) -> None:
+        """Keeps confidence and entropy of a step for this round's details, where its law does not
+        tell them: in rows that are greedy. ``lengths`` are those of a chain's rows."""
+        if not (self.detailed and self.sampler.any_greedy):
+            return
+        seen = torch.stack([step.prob(token), step.entropy], 1).double()
+        drafts = upload([length > step.position for length in lengths], self.device)
+        before = self.noted.get(step.position, torch.full_like(seen, torch.nan))
+        self.noted[step.position] = seen.where(drafts.unsqueeze(1), before)
 
     def branch_law(self, logits: Tensor, branches: Branches, full: Tensor | None = None) -> Tensor:
         """The same behind several nodes of a tree: ``[batch, places, vocab]``; ``full`` are the

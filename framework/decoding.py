@@ -33,6 +33,7 @@ from .interfaces import Drafter, GammaPolicy, PolicySession, Target, Verifier
 from .logprobs import PROCESSED, emitted_scores
 from .noise import Stream, draw
 from .opening import noise_for, progress_of, sampler_for, stopper_for
+from .policies.mixed import start_policies
 from .readback import RowRead, path_of, read_back
 from .records import Draft, DraftStep, Round, RowOutcome, Scored, Trial, Verdict
 from .requests import Answer
@@ -85,12 +86,14 @@ class Batch:
             for answer, one in zip(answers, progress, strict=True)
         ]
         self.context = self._open_target(progress)
+        self.context.detailed = detailed
         if parts.times is not None:
             self.context.times = partial(parts.times, len(answers))
         with blame(parts.named("drafter")), self.clock.phase("prefill"):
             self.drafter = parts.drafter.start(self.context)
         with blame(parts.named("policy")):
-            self.policy = parts.policy.start(self.context)
+            requests = [answer.request for answer in answers]
+            self.policy = start_policies(parts.policy, requests, self.context)
         if isinstance(self.policy, PolicySession) and self.policy.stops:
             self.context.ask(self._go_on)
         self._spend()
@@ -143,6 +146,7 @@ class Batch:
             min(g, stopper.room() - 1) for g, stopper in zip(wanted, self.stoppers, strict=True)
         ]
         part = self.parts.named("drafter")
+        self.context.noted.clear()
         with blame(part), self.clock.phase("draft"):
             draft = self._draft(part, gammas)
             self._drafted = draft
@@ -206,7 +210,8 @@ class Batch:
         flags = flags + flag_laws(trial, verdict)
         scores = self._scores(trial, verdict, following, logits)
         with blame(self.parts.named("drafter")):
-            rows = read_back(trial, verdict, following, flags, scores, self.detailed)
+            noted = self.context.noted if self.detailed else None
+            rows = read_back(trial, verdict, following, flags, scores, noted)
         named = self.parts.named
         parts = named("target"), named("drafter"), named("verifier")
         raise_flags(parts, self._drafted, [r.flags for r in rows], self.context.vocab_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,8 @@ from .checks import check_whole
 from .constraints import Constraint
 from .decoding import Parts, decode
 from .errors import InputError, near_match
-from .interfaces import Observer
+from .factories import make_part
+from .interfaces import GammaPolicy, Observer
 from .listening import Listeners, OpenRun, close_all
 from .logprobs import prompt_scores
 from .memory import check_fits
@@ -21,7 +22,9 @@ from .observing import RunRecord, run_record
 from .pairing import check_pair, check_policy, check_target, known_rules
 from .params import SamplingParams
 from .plugins.registry import CHOSEN
+from .policies.reading import policy_part
 from .processor_checks import prepare
+from .profiles import Profile
 from .records import Round
 from .requests import Answer, Request
 from .text import Prompt, TextStream, encode, reader_text
@@ -65,9 +68,11 @@ class Engine:
         config: dict[str, Any] | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        self.parts, self.config = parts, config or {}
+        times = parts.times or Profile(parts.target, parts.drafter)
+        self.parts, self.config = replace(parts, times=times), config or {}
         self.defaults = defaults or Defaults()
         self._closers: list[Callable[[], object]] = []
+        self._policies: dict[str, GammaPolicy] = {}
         self._listeners = Listeners(observers, self._describer(), self.tokenizer is not None)
         self._check_pair(0.0 if self.parts.verifier.greedy_only else 1.0)
 
@@ -77,7 +82,11 @@ class Engine:
         return self.parts.target.tokenizer
 
     def request(self, prompt: Prompt, index: int = 0, **options: Any) -> Request:
-        """A request from text, chat messages or ids; ``options`` are fields of ``Request``."""
+        """A request from text, chat messages or ids; ``options`` are fields of ``Request``.
+
+        ``policy`` may also be a name or ``{"name": ..., and its values}``; the same value stands
+        for the same policy, so that requests share what it shares.
+        """
         chat = options.pop("chat", self.defaults.chat)
         _check_names(options)
         values = {name: getattr(self.defaults, name) for name in REQUESTED} | options
@@ -90,6 +99,7 @@ class Engine:
             values["processors"] = prepare(
                 values["processors"], target.vocab_size, ids, target.device
             )
+        values["policy"] = self._policy_of(values.get("policy"))
         request = Request(ids, index=index, **values)
         self._check(request)
         return request
@@ -194,6 +204,25 @@ class Engine:
         for answer in waiting:  # cancelled ones end between rounds
             self._finish(answer)
 
+    def _policy_of(self, value: object) -> GammaPolicy | None:
+        """A request's policy, made of what a call or a line of prompts said."""
+        if value is None:
+            return None
+        if isinstance(value, GammaPolicy):
+            self._check_policy(value, type(value).__name__)
+            return value
+        read = policy_part(value)
+        key = repr(read)
+        if key not in self._policies:
+            self._policies[key] = make_part(read.spec, read.config)
+            self._check_policy(self._policies[key], read.spec.name)
+        return self._policies[key]
+
+    def _check_policy(self, policy: GammaPolicy, name: str) -> None:
+        drafter = self.parts.drafter
+        shown = self.parts.names.get("drafter", type(drafter).__name__)
+        check_policy(policy.stops, name, shown, drafter.kind)
+
     def _limit(self, request: Request) -> int:
         context = self.parts.target.max_context
         room = None if context is None else context - len(request.prompt)
@@ -227,7 +256,7 @@ class Engine:
         verifier, drafter = names["verifier"], names["drafter"]
         check_pair(parts.verifier, verifier, drafter, kind, temperature, known_rules())
         check_target(parts.target.trees, names["target"], drafter, kind)
-        check_policy(parts.policy.stops, names["policy"], drafter, kind)
+        self._check_policy(parts.policy, names["policy"])
 
 
 def _check_names(options: dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ from .errors import PluginFault
 
 def shannon(probs: Tensor) -> Tensor:
     """The entropy of laws ``[..., vocab]`` in nats, ``[...]``."""
-    entropy: Tensor = torch.special.entr(probs).sum(-1)
+    floor = torch.finfo(probs.dtype).tiny  # the logarithm of 0 times 0 would be NaN
+    entropy: Tensor = -(probs * probs.clamp_min(floor).log()).sum(-1)
     return entropy
 
 

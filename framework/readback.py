@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -47,7 +48,7 @@ def read_back(
     following: Tensor,
     flags: Tensor,
     scores: Tensor | None,
-    detailed: bool = False,
+    noted: Mapping[int, Tensor] | None = None,
 ) -> list[RowRead]:
     """Brings everything across in one transfer.
 
@@ -55,7 +56,7 @@ def read_back(
         following: ``[batch]``, the token behind the accepted ones.
         flags: ``[batch]`` float64, see ``guard``.
         scores: ``[batch, 2, depth + 1]``, log-probabilities and ranks, if asked for.
-        detailed: whether rows come with a ``RowDetail``.
+        noted: as in ``Context``, if rows are to come with a ``RowDetail``.
     """
     draft, path = trial.draft, path_of(trial.draft, verdict)
     overlaps, reached = _overlaps(trial, verdict, path)
@@ -68,7 +69,7 @@ def read_back(
     extra = {
         "parents": None if draft.tree is None else draft.tree.parents,
         "scores": None if scores is None else scores.flatten(1),
-        "detail": _details(draft, verdict) if detailed else None,
+        "detail": None if noted is None else _details(draft, verdict, noted),
     }
     asked = {name: block.double() for name, block in extra.items() if block is not None}
     blocks += asked.values()
@@ -79,10 +80,13 @@ def read_back(
     ]
 
 
-def _details(draft: Draft, verdict: Verdict) -> Tensor:
+def _details(draft: Draft, verdict: Verdict, noted: Mapping[int, Tensor]) -> Tensor:
     """The three numbers of a ``RowDetail`` for each node, ``[batch, 3 width]``."""
-    numbers = (draft.law.prob(draft.tokens), draft.law.entropy(), verdict.accept_probs)
-    return torch.cat([number.double() for number in numbers], 1)
+    thought = torch.stack([draft.law.prob(draft.tokens).double(), draft.law.entropy().double()], 2)
+    for position, seen in noted.items():
+        if position < draft.width:
+            thought[:, position] = seen.where(~seen.isnan(), thought[:, position])
+    return torch.cat([thought[..., 0], thought[..., 1], verdict.accept_probs.double()], 1)
 
 
 def path_of(draft: Draft, verdict: Verdict) -> Tensor:

@@ -132,8 +132,9 @@ class RowDetail:
     token each. Made only for observers that say ``detailed``.
 
     Args:
-        confidence: the token's probability in the law that it was drawn from; 1 if it was chosen.
-        entropy: of that law, in nats; 0 if it was chosen.
+        confidence: the token's probability in its step's ``opinion`` (see ``DraftStep``), in a tree
+            in the law that it was drawn from; 1 if it was chosen.
+        entropy: of the same, in nats; 0 if it was chosen.
         accept_probs: as in ``Verdict``.
     """
 
@@ -206,8 +207,9 @@ class DraftStep:
     Args:
         position: how many tokens of the round stand before it.
         tokens: those tokens, each ``[batch]``. Rows that have stopped hold arbitrary ids.
-        probs: the probability that each of them had in its law, each ``[batch]``.
+        probs: the probability that each of them had in its step's ``opinion``, each ``[batch]``.
         compute: the drafter's step, behind ``law``.
+        opine: gives ``opinion``; without it, that is the law.
     """
 
     def __init__(
@@ -216,9 +218,10 @@ class DraftStep:
         tokens: Sequence[Tensor],
         probs: Sequence[Tensor],
         compute: Callable[[], Tensor],
+        opine: Callable[[], Tensor] | None = None,
     ) -> None:
         self.position, self.tokens, self.probs = position, tuple(tokens), tuple(probs)
-        self._compute = compute
+        self._compute, self._opine = compute, opine
 
     @cached_property
     def law(self) -> Tensor:
@@ -227,6 +230,17 @@ class DraftStep:
         return self._compute()
 
     @cached_property
+    def opinion(self) -> Tensor:
+        """How likely the drafter finds each token, ``[batch, vocab]``: the law; but for greedy rows,
+        whose law is certain whatever the drafter thinks, its logits at temperature 1. What stops a
+        greedy draft cannot change the law: its tokens are not drawn."""
+        return self.law if self._opine is None else self._opine()
+
+    @cached_property
     def entropy(self) -> Tensor:
-        """Of that law, ``[batch]``, in nats."""
-        return shannon(self.law)
+        """Of that opinion, ``[batch]``, in nats."""
+        return shannon(self.opinion)
+
+    def prob(self, token: Tensor) -> Tensor:
+        """How likely the drafter finds the token of each row. ``[batch] -> [batch]``."""
+        return self.opinion.gather(1, token.unsqueeze(1)).squeeze(1)

@@ -6,13 +6,15 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .checks import check_choice
+from .checks import check_choice, check_whole
 from .errors import ConfigError, InputError
 from .metrics import Metrics
 from .params import SamplingParams
+from .policies.builtin import MAX_GAMMA
 
 if TYPE_CHECKING:
     from .constraints import Constraint
+    from .interfaces import GammaPolicy
 
 LOGPROBS = ("raw", "processed")
 
@@ -34,6 +36,9 @@ class Request:
         prompt_logprobs: whether the prompt's tokens are scored too.
         processors: transformers' ``LogitsProcessor`` objects, in order (see ``processors.py``).
         constraint: what the answer has to obey, a grammar for example.
+        gamma: drafted tokens per round of this request, 0 for none at all; None leaves it to a
+            policy.
+        policy: this request's own policy; None is the run's.
     """
 
     prompt: list[int]
@@ -48,6 +53,8 @@ class Request:
     prompt_logprobs: bool = False
     processors: tuple[Any, ...] = ()
     constraint: Constraint | None = None
+    gamma: int | None = None
+    policy: GammaPolicy | None = None
 
     def __post_init__(self) -> None:
         self.prompt = [int(token) for token in self.prompt]
@@ -63,6 +70,12 @@ class Request:
             raise ConfigError(
                 "stop='' is not possible; a stop string needs at least one character."
             )
+        if self.gamma is not None:
+            check_whole("gamma", self.gamma, 0, MAX_GAMMA)
+            if self.policy is not None:
+                raise ConfigError(
+                    f"gamma={self.gamma} and a policy are both given for a request; give one of them."
+                )
         if self.logprobs is not None:
             check_choice("logprobs", self.logprobs, LOGPROBS)
         if self.seed is None:

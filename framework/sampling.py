@@ -8,7 +8,8 @@ top-k, top-p, min-p, typical-p.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -69,14 +70,38 @@ class Sampler:
 
         ``full`` are the controlled logits, where a caller has them already.
         """
+        return (self._drafting or self).law(self._heard(logits, committed, branches, full))
+
+    def thought(
+        self, logits: Tensor, committed: Committed = (), branches: Branches | None = None
+    ) -> tuple[Tensor, Callable[[], Tensor]]:
+        """A drafter's law, and what gives its opinion (see ``DraftStep``), should anyone ask."""
+        heard = self._heard(logits, committed, branches)
+        law = (self._drafting or self).law(heard)
+        return law, partial(self._opinion, law, heard)
+
+    def _opinion(self, law: Tensor, heard: Tensor) -> Tensor:
+        if not self.any_greedy:
+            return law
+        plain = heard.softmax(-1)
+        return plain if self._all_greedy else plain.where(self.greedy.view(-1, 1, 1), law)
+
+    def _heard(
+        self,
+        logits: Tensor,
+        committed: Committed,
+        branches: Branches | None,
+        full: Tensor | None = None,
+    ) -> Tensor:
+        """The logits that a draft's law is made of."""
         full = self.controlled(logits, committed, branches) if full is None else full
         plain = logits if logits.dtype == torch.float64 else logits.float()
         if self.controls:
             # Where bans leave a drafter nothing, any law will do: nothing it drafts there can stand.
             full = plain.where((full == -torch.inf).all(-1, keepdim=True), full)
         if self._drafting is None:
-            return self.law(full)
-        return self._drafting.law(torch.where(self._mirrored.view(-1, 1, 1), full, plain))
+            return full
+        return torch.where(self._mirrored.view(-1, 1, 1), full, plain)
 
     def law(self, logits: Tensor) -> Tensor:
         """Controlled logits ``[batch, ..., vocab]`` -> laws of the same shape and dtype."""
@@ -85,7 +110,7 @@ class Sampler:
             return one_hot_argmax(logits)
         rows = (len(self.params),) + (1,) * (logits.dim() - 1)
         probs = self._filtered(logits, rows).softmax(-1)
-        if not self._any_greedy:
+        if not self.any_greedy:
             return probs
         return torch.where(self.greedy.view(rows), one_hot_argmax(logits), probs)
 
@@ -110,7 +135,7 @@ class Sampler:
         """Host-known switches and per-row tensors, rebuilt only when the rows change."""
         params = self.params
         self._all_greedy = all(p.greedy for p in params)
-        self._any_greedy = any(p.greedy for p in params)
+        self.any_greedy = any(p.greedy for p in params)
         self._widest = max(p.top_k for p in params)  # on the host: no device read
         self._use_top_p = any(p.top_p < 1 for p in params)
         # 0 where a row with top-p has no top-k: any number of tokens may be left to it.

@@ -61,6 +61,11 @@ class PartSpec:
     summary: str = ""
     contract: int = field(kw_only=True)
 
+    def ability(self, name: str, config: object) -> Any:
+        """What the spec declares under ``name``, ``learns`` for example, for a config."""
+        value = getattr(self, name)
+        return value(config) if callable(value) else value
+
 
 @dataclass(frozen=True)
 class TargetSpec(PartSpec):
@@ -76,11 +81,13 @@ class DrafterSpec(PartSpec):
         host_reads: device-to-host reads per drafted token (0 for most).
         learns: its drafts depend on what earlier rounds showed (rejected tokens, the target's
             rows), not on the committed ids alone.
+
+    Each is a value, or a function of the config that gives one.
     """
 
     kind: DraftKind | Callable[[Any], DraftKind] = DraftKind()
-    host_reads: int = 0
-    learns: bool = False
+    host_reads: int | Callable[[Any], int] = 0
+    learns: bool | Callable[[Any], bool] = False
 
     @property
     def deterministic(self) -> bool:
@@ -89,7 +96,8 @@ class DrafterSpec(PartSpec):
 
     def kind_of(self, config: object) -> DraftKind:
         """What drafts look like under a config."""
-        return self.kind(config) if callable(self.kind) else self.kind
+        kind: DraftKind = self.ability("kind", config)
+        return kind
 
 
 @dataclass(frozen=True)
@@ -132,11 +140,6 @@ class PolicySpec(PartSpec):
     row_local: bool | Callable[[Any], bool] = True
     repeatable: bool | Callable[[Any], bool] = True
     stops: bool | Callable[[Any], bool] = False
-
-    def ability(self, name: str, config: object) -> bool:
-        """``row_local``, ``repeatable`` or ``stops`` under a config."""
-        value = getattr(self, name)
-        return bool(value(config) if callable(value) else value)
 
 
 @dataclass(frozen=True)

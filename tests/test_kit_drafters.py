@@ -23,6 +23,13 @@ DRAWN: dict[str, Case] = {
     "ngram within a budget": ("ngram", {"nodes": 8}),
     "early_exit": ("early_exit", {"layers": 1}),
     "quantized": ("quantized", {}),
+    "first_of": ("first_of", {}),
+    "first_of with a model": (
+        "first_of",
+        {"drafters": [{"name": "prompt_lookup", "min_ngram": 3}, "quantized"]},
+    ),
+    "one_of": ("one_of", {"start_with": 1}),
+    "synthetic": ("synthetic", {"alpha": 0.6, "step_seconds": 0.001}),
 }
 CHOSEN: dict[str, Case] = {
     "none": ("none", {}),
@@ -41,6 +48,8 @@ SLOW = {
     "ngram with the likeliest children",
     "ngram within a budget",
     "token_recycling as chains",
+    "first_of with a model",
+    "one_of",
 }
 VARIANT = (pytest.mark.slow,)
 SMALL: dict[str, Any] = {"vocab": 12, "context": 64}
@@ -70,6 +79,14 @@ def test_a_model_conforms_on_a_target_of_the_callers(
     values: dict[str, Any], tmp_path: Path
 ) -> None:
     shown(check_drafter("causal_lm", saved(tmp_path, **values), target=own()), "causal_stopping")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    ["prompt_lookup", pytest.param({"name": "ngram", "order": 2}, marks=VARIANT)],
+)
+def test_a_model_that_is_drafted_for_conforms(inner: Any, tmp_path: Path) -> None:
+    shown(check_drafter("cascade", saved(tmp_path, drafter=inner), target=own()))
 
 
 def test_a_model_with_a_shorter_context_than_the_target_conforms(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Conversation:
             if self.turn and limit is not None and len(ids) >= limit:
                 request = Request(ids, seed=self.engine.defaults.seed, index=index)
                 return Answer(request, finish_reason=CONTEXT)
-            return Answer(self.engine.request(ids, index=index))
+            return Answer(self.engine.request(ids, index=index, **self.item.options))
         except ForedraftError as error:
             if not self.item.where:
                 raise

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,6 +56,30 @@ def console(stderr: bool = False) -> Console:
     # A pipe has no width; rich would take 80 columns and wrap what somebody greps.
     width = None if stream.isatty() or "COLUMNS" in os.environ else 140
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, if that is a terminal; what it gives moves it on."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    shown = console(stderr=True)
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=shown,
+        transient=True,
+        disable=not shown.is_terminal,
+    ) as progress:
+        task = progress.add_task(title, total=total)
+        yield partial(progress.advance, task)
 
 
 def summary(parts: Sequence[Metrics], seconds: float, finish_reason: str = "") -> str:

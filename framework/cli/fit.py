@@ -1,4 +1,4 @@
-"""``foredraft fit``: counts n-grams of texts into a file for ``drafter=ngram``."""
+"""``foredraft fit``: counts n-grams of texts for ``drafter=ngram``, or trains a policy (``fit_policy``)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: foredraft fit text=FILE... out=FILE [order=3] [target=...] [target.*=...]
+       foredraft fit policy=specdecpp traces=FILE... out=FILE [hidden=8] [reject_weight=1] [seed=0]
 
 Counts n-grams of your texts, in the target's tokens, for: drafter=ngram drafter.path=FILE
 
@@ -25,7 +26,15 @@ Counts n-grams of your texts, in the target's tokens, for: drafter=ngram drafter
   out=FILE      where the counts go
   order=N       longest n-gram, 1 to 6 (default 3)
   target=NAME   whose tokens to use, as for foredraft generate; its weights are not loaded
-  --config-dir DIR  a folder with presets of your own"""
+  --config-dir DIR  a folder with presets of your own
+
+Trains the head of a policy from dense traces, for: policy=specdecpp policy.path=FILE
+
+  traces=FILE   dense traces (.npz); may be repeated
+  hidden=N      units of its hidden layer; 0 is a logistic regression (default 8)
+  reject_weight=W  how many times a rejected token counts in training, an accepted one counting
+                once; 1 predicts chances, more errs towards stopping (default 1)
+  seed=N        of the first weights (default 0)"""
 KEYS = ("text", "out", "order", "target")
 
 
@@ -34,6 +43,10 @@ def fit(argv: list[str]) -> int:
     if "-h" in argv or "--help" in argv:
         print(HELP)
         return 0
+    if any(word.startswith("policy=") for word in argv):
+        from .fit_policy import fit_policy
+
+        return fit_policy(argv)
     texts, out, order, overrides, config_dir = _parse(argv)
     documents = read_documents(texts)
 

@@ -7,15 +7,19 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..checks import check_whole
+from ..errors import ConfigError, ForedraftError, InputError
+from ..policies.builtin import MAX_GAMMA
+from ..policies.reading import policy_part
 
 FORMS = ("prompt", "turns", "prompt_ids", "messages")
 # What a line may not set, because it would be ignored: these hold for all prompts of a run.
 FOR_ALL = ("max_new_tokens", "seed", "stop", "temperature")
+OWN = ("gamma", "policy")  # what it may set for itself
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Item:
         first: the number of its first turn among all turns of the run; part of the noise key.
         where: for messages, ``line 3 of questions.jsonl``; empty when there is one prompt.
         sample: which of the prompt's samples this is.
+        options: the line's own ``gamma`` or ``policy``.
+        group: the line's own ``group``, or ``category``.
     """
 
     id: str | int
@@ -37,6 +43,13 @@ class Item:
     first: int = 0
     where: str = ""
     sample: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+    group: str | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a trace of it says: its id, and its group if it has one."""
+        return {"id": self.id, **({"group": self.group} if self.group is not None else {})}
 
     @property
     def turns(self) -> int:
@@ -46,7 +59,8 @@ class Item:
     @property
     def sha256(self) -> str:
         """A hash by which a file of answers knows its prompts again."""
-        text = json.dumps([self.form, self.content], sort_keys=True)
+        own = [self.options] if self.options else []
+        text = json.dumps([self.form, self.content, *own], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def asked(self, turn: int) -> Any:
@@ -72,20 +86,27 @@ def read_items(config: dict[str, Any]) -> list[Item]:
     if config["prompts"] is None:
         raise InputError('there is no prompt; give prompt="..." or prompts=FILE.')
     items: list[Item] = []
-    for form, content, own_id, where in _lines(config["prompts"]):
+    for line, form, where in _lines(config["prompts"]):
         first = items[-1].first + items[-1].turns if items else 0
-        items.append(Item(len(items) if own_id is None else own_id, form, content, first, where))
+        own_id = line.get("id", line.get("question_id"))
+        name = len(items) if own_id is None else own_id
+        options = {key: line[key] for key in OWN if line.get(key) is not None}
+        group = line.get("group", line.get("category"))
+        kept = group if isinstance(group, str) else None
+        items.append(Item(name, form, line[form], first, where, options=options, group=kept))
     if not items:
         raise InputError(f"prompts={config['prompts']} holds no prompt.")
     return items
 
 
-def _lines(path: str) -> Iterator[tuple[str, Any, str | int | None, str]]:
+def _lines(path: str) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Each line, the form that its prompt came in, and where it stands."""
     # Split at newlines only: JSON may hold U+2028 and its like inside a text.
     for number, line in enumerate(read_text(path, "prompts").split("\n"), 1):
         if line.strip():
             where = f"line {number} of {'standard input' if path == '-' else path}"
-            yield (*_parsed(read_object(line, where), where), where)
+            values = read_object(line, where)
+            yield values, _checked(values, where), where
 
 
 def read_text(path: str, key: str) -> str:
@@ -127,7 +148,8 @@ def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
 
 
-def _parsed(line: dict[str, Any], where: str) -> tuple[str, Any, str | int | None]:
+def _checked(line: dict[str, Any], where: str) -> str:
+    """The form of the line's prompt; everything in it is looked at."""
     forms = [form for form in FORMS if form in line]
     if len(forms) != 1:
         given = " and ".join(forms) or "none of them"
@@ -141,7 +163,21 @@ def _parsed(line: dict[str, Any], where: str) -> tuple[str, Any, str | int | Non
     problem = _problem(forms[0], line[forms[0]])
     if problem:
         raise InputError(f"{where}: {problem}.")
-    return forms[0], line[forms[0]], own_id
+    _check_options(line, where)
+    return forms[0]
+
+
+def _check_options(line: dict[str, Any], where: str) -> None:
+    gamma, policy = (line.get(key) for key in OWN)
+    try:
+        if gamma is not None:
+            check_whole("gamma", gamma, 0, MAX_GAMMA)
+        if policy is not None:
+            policy_part(policy)
+        if gamma is not None and policy is not None:
+            raise ConfigError("gamma and policy are both given; give one of them.")
+    except ForedraftError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def _problem(form: str, value: Any) -> str:

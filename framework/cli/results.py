@@ -38,6 +38,7 @@ def result(
         "trimmed_text": answer.trimmed_text if tokenizer is not None else None,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
+        **item.options,
         **_scores(answer),
         "metrics": strict(answer.metrics.as_dict()),
         "lossless": lossless,

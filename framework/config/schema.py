@@ -18,13 +18,20 @@ class RuntimeConfig:
     Args:
         batch_size: requests decoded together.
         memory_check: refuse a run whose caches cannot fit, before it starts.
+        times: where policies have step times from: ``cached`` measures what is not in the cache
+            folder, ``refresh`` measures anew, and a file is taken as it is.
     """
 
     batch_size: int = 1
     memory_check: bool = True
+    times: str = "cached"
 
     def __post_init__(self) -> None:
         check_whole("runtime.batch_size", self.batch_size, 1, 4096)
+        if not self.times:
+            raise ConfigError(
+                "runtime.times='' is not possible; it must be cached, refresh or a file."
+            )
 
 
 @dataclass

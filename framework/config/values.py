@@ -8,9 +8,11 @@ the dataclasses' type hints. Nothing is converted on the way but a whole number 
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, Union
@@ -74,7 +76,8 @@ def read_record(
         for name, value in values.items()
     }
     try:
-        return schema(**known)
+        with under(key, schema):
+            return schema(**known)
     except ForedraftError:
         raise
     except (ValueError, TypeError, AssertionError) as error:
@@ -82,6 +85,24 @@ def read_record(
         raise ConfigError(
             f"the values of {key or 'the config'} are not possible: {text}."
         ) from error
+
+
+@contextmanager
+def under(key: str, schema: type) -> Iterator[None]:
+    """Lets refusals name the key as it was given.
+
+    A part refuses its own values as those of a chosen one, ``drafter.order``. Nested in another
+    part's config it was found under ``key``, and its value is ``drafter.drafters[1].order``.
+    """
+    try:
+        yield
+    except ForedraftError as error:
+        group = re.split(r"\W", key)[0]
+        if key == group:
+            raise
+        names = "|".join(field.name for field in dataclasses.fields(schema))
+        text = re.sub(rf"(?<![\w.]){group}\.(?=(?:{names})\b)", lambda _: f"{key}.", str(error))
+        raise type(error)(text) from error.__cause__
 
 
 def _read_or_refuse(value: object, hint: Any, key: str, possible: str = "") -> Any:

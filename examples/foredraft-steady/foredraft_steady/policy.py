@@ -29,8 +29,8 @@ class SteadySession(PolicySession):
         return self.config.sure > 0  # each answer of `go_on` costs a read from the device
 
     def go_on(self, step: DraftStep) -> Tensor:
-        # The law of the next token, not the token: that is drawn later, so the output stays exact.
-        return step.law.amax(-1) >= self.config.sure
+        # Of the next token, not the token: that is drawn later, so the output stays exact.
+        return step.opinion.amax(-1) >= self.config.sure
 
     def observe(self, outcome: Round) -> None:
         pairs = zip(self.rates, outcome.rows, strict=True)

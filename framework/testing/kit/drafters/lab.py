@@ -61,6 +61,16 @@ class Lab:
         """Whether drafts have a law at all."""
         return self.drafter.kind.drawn != "deterministic"
 
+    @property
+    def learns(self) -> bool:
+        """Whether drafts depend on more than the committed ids."""
+        return bool(self.spec.ability("learns", self.subject.config))
+
+    @property
+    def host_reads(self) -> int:
+        """Declared device-to-host reads per token."""
+        return int(self.spec.ability("host_reads", self.subject.config))
+
     @cached_property
     def rounding(self) -> float:
         """How far laws of one text may lie apart in batches of other shapes: 0, for the usual

@@ -131,10 +131,10 @@ def _reads(lab: Lab, seen: list[warnings.WarningMessage]) -> Watch:
         def behind() -> None:
             torch.cuda.set_sync_debug_mode("default")
             reads = sum("synchroniz" in str(one.message) for one in seen[before:])
-            if reads > lab.spec.host_reads * most:
+            if reads > lab.host_reads * most:
                 journal.complaints.append(
                     f"{reads} reads from the device in a draft of {most} tokens, where the spec "
-                    f"declares {lab.spec.host_reads} per token"
+                    f"declares {lab.host_reads} per token"
                 )
 
         return behind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 
@@ -41,15 +42,25 @@ class Run:
         """How some of the rows went another way in another run, in words."""
         for place in places:
             ours, theirs = self.drafts_of(place), other.drafts_of(place)
+            same = self.alike(other, place)
             for index in sorted(set(ours) | set(theirs)):
+                if rounding and index > same:
+                    break  # laws that differ by rounding drew other tokens: not the same text
                 if index not in ours or index not in theirs:
                     return f"row {place} drafted in round {index} in one of the two only"
                 difference = ours[index].differs(theirs[index], rounding)
                 if difference:
                     return f"row {place}, round {index}: {difference}"
-                if ours[index].tokens != theirs[index].tokens:
-                    break  # by rounding: from here on, the texts are not the same
         return ""
+
+    def emitted(self, place: int) -> list[list[int]]:
+        """What each round of a row committed."""
+        return [row.emitted for one in self.rounds for row in one.rows if row.request == place]
+
+    def alike(self, other: Run, place: int) -> int:
+        """The last round up to which a row's text is the same as in another run."""
+        pairs = zip(self.emitted(place), other.emitted(place), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def stepped(parts: Parts, answers: list[Answer], rounds: int | None) -> Iterator[Round]:

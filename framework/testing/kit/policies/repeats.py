@@ -162,4 +162,4 @@ def _needs_repeatable(subject: Subject) -> None:
 
 def _repeatable(subject: Subject) -> bool:
     assert isinstance(subject.spec, PolicySpec)
-    return subject.spec.ability("repeatable", subject.config)
+    return bool(subject.spec.ability("repeatable", subject.config))

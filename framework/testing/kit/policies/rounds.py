@@ -120,8 +120,9 @@ def _shown(context: Context, given: Any) -> dict[str, Any]:
     shown["context.noise.keys"] = context.noise.keys
     shown["context.sampler.params"] = context.sampler.params
     if isinstance(given, DraftStep):
+        seen = ("position", "tokens", "probs", "law", "opinion")
         # Asking for the law runs the drafter's step, which changes nothing but the time it takes.
-        given = {name: getattr(given, name) for name in ("position", "tokens", "probs", "law")}
+        given = {name: getattr(given, name) for name in seen}
     return {**shown, "argument": given}
 
 

@@ -1,0 +1,141 @@
+"""The work of ``foredraft score``: texts once, a pass per drafter, live runs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..decoding import decode
+from ..engine import Engine
+from ..metrics import Metrics, total
+from ..policies.builtin import FixedConfig
+from ..policies.fixed import Fixed
+from ..replaying import replay
+from ..requests import Answer, Request
+from ..scoring import Score, Text, score
+from ..traces import write_traces
+from .scored_texts import texts_of
+from .walk_arguments import Words, batches
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SEEDS = 16  # replays of each scored text, from which tau is predicted
+# Heading: key of a row.
+COLUMNS = {
+    "T": "temperature",
+    "drafted": "drafted",
+    "alpha": "alpha",
+    "alpha, live": "alpha_live",
+    "tau, predicted": "tau_predicted",
+    "tau, live": "tau_live",
+    "error": "tau_error",
+}
+
+
+class Run:
+    """Scores drafters one by one.
+
+    Args:
+        words: the command line.
+        temperatures: of the laws.
+        live: gamma of the live runs; 0: none.
+    """
+
+    def __init__(self, words: Words, temperatures: Sequence[float], live: int) -> None:
+        self.words, self.temperatures, self.live = words, temperatures, live
+        self.texts: list[Text] = []
+        self.scores: list[tuple[str, Score]] = []
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, name: str, engine: Engine) -> None:
+        """Scores a drafter on the texts, which the first one's target gives or reads."""
+        self.texts = self.texts or texts_of(engine, self.words)
+        own, size = engine.defaults.sampling, engine.defaults.batch_size
+        samplings = [replace(own, temperature=value) for value in self.temperatures]
+        scores = score(engine.parts, self.texts, samplings, size)
+        self.scores += [(name, one) for one in scores]
+        for sampling in samplings:
+            mine = [one for one in scores if one.sampling is sampling]
+            row = {"drafter": name, "temperature": sampling.temperature, **figures(mine)}
+            if self.live:
+                row |= predicted(mine, self.live)
+                if sampling.temperature == own.temperature:
+                    row |= lived(_decoded(engine, self.texts, self.live), row["tau_predicted"])
+            self.rows.append(row)
+
+    def save_traces(self, path: Path, most: int) -> None:
+        """Keeps every score as a trace; a place's draw is the same for every drafter."""
+        found = [one.trace(most, place, {"drafter": name}) for place, (name, one) in self._placed()]
+        write_traces(path, found)
+
+    def _placed(self) -> list[tuple[int, tuple[str, Score]]]:
+        places = {id(text): place for place, text in enumerate(self.texts)}
+        return [(places[id(one.text)], (name, one)) for name, one in self.scores]
+
+    def table(self) -> Table:
+        """What the terminal shows."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        places = sum(len(text.answer) for text in self.texts)
+        title = f"{len(self.texts):,} answers of {places:,} tokens"
+        table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
+        table.add_column("drafter", no_wrap=True)
+        shown = {h: k for h, k in COLUMNS.items() if any(k in row for row in self.rows)}
+        for heading in shown:
+            table.add_column(heading, justify="right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(row["drafter"], *(_cell(key, row.get(key)) for key in shown.values()))
+        return table
+
+
+def figures(scores: Sequence[Score]) -> dict[str, Any]:
+    """Alpha over all places with a draft, and the share of such places."""
+    drafted = np.concatenate([one.drafted for one in scores])
+    overlaps = np.concatenate([one.overlaps for one in scores])
+    alpha = float(overlaps[drafted].mean()) if drafted.any() else None
+    return {"alpha": alpha, "drafted": float(drafted.mean()), "places": len(drafted)}
+
+
+def predicted(scores: Sequence[Score], gamma: int) -> dict[str, Any]:
+    """Tokens per round with a fixed gamma, by replays of the scores."""
+    traces = [one.trace(gamma, seed) for one in scores for seed in range(SEEDS)]
+    found = replay(Fixed(FixedConfig(gamma)), traces, together=True)
+    return {"gamma": gamma, "tau_predicted": float(found.tokens.sum() / found.rounds.sum())}
+
+
+def lived(metrics: Metrics, expected: float) -> dict[str, Any]:
+    """What a live run had, and by how much the prediction was off."""
+    assert metrics.tau is not None
+    return {
+        "alpha_live": metrics.alpha,
+        "tau_live": metrics.tau,
+        "tau_error": expected / metrics.tau - 1,
+    }
+
+
+def _decoded(engine: Engine, texts: Sequence[Text], gamma: int) -> Metrics:
+    """Live runs of the prompts of all texts."""
+    parts = replace(engine.parts, policy=Fixed(FixedConfig(gamma)))
+    sampling, seed = engine.defaults.sampling, engine.defaults.seed
+    answers = [
+        Answer(Request(text.prompt, len(text.answer), sampling, seed, index=text.about["index"]))
+        for text in texts
+    ]
+    for batch in batches(answers, engine.defaults.batch_size):
+        for _ in decode(parts, list(batch)):
+            pass
+    return total(answer.metrics for answer in answers)
+
+
+def _cell(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if key in ("drafted", "tau_error"):
+        return f"{value:+.1%}" if key == "tau_error" else f"{value:.0%}"
+    return f"{value:g}" if key == "temperature" else f"{value:.3f}"

@@ -1,0 +1,47 @@
+"""Each row's best gamma by what its text showed so far."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..context import Context
+from ..interfaces import GammaPolicy
+from .builtin_times import OptimalConfig
+from .prices import BUCKET
+from .rows import Counts, Floats
+from .timed import TimedPolicySession
+
+
+class Optimal(GammaPolicy):
+    """Leviathan et al. 2023, section 3.5: the gamma with the most expected tokens per second, from
+    acceptance by position, estimated online, and measured step times."""
+
+    def __init__(self, config: OptimalConfig) -> None:
+        self.config = config
+
+    def start(self, context: Context) -> OptimalSession:
+        return OptimalSession(context, self.config)
+
+
+class OptimalSession(TimedPolicySession):
+    """Every row for itself, as if it alone set the round's width."""
+
+    def choose(self) -> Counts:
+        lines = self.lines if len(self.acceptance.lead) > 1 else self.lines[:1]
+        verify, draft = self._row_costs()
+        values = self.values(lines, verify[: len(lines)], draft[: len(lines)], 1)
+        trial = self.unknown(lines, values.best)
+        chosen = self.probing(lines, values, trial)
+        return np.broadcast_to(chosen, (len(self.lines),)).copy()
+
+    def _row_costs(self) -> tuple[Floats, Floats]:
+        """``[rows, most + 1]``, by the context of each row; of all together with one state."""
+        batch = self.config.batch or self.context.rows
+        if len(self.acceptance.lead) == 1:
+            longest = max(len(row) for row in self.context.tokens) - 1
+            verify, draft = self.costs(batch, longest // BUCKET)
+            return verify[None], draft[None]
+        kinds, places = np.unique(self.buckets(), return_inverse=True)
+        pairs = [self.costs(batch, int(kind)) for kind in kinds]
+        verify, draft = (np.stack(each) for each in zip(*pairs, strict=True))
+        return verify[places], draft[places]

@@ -1,0 +1,71 @@
+"""What rounds cost, for policies that reckon in seconds: a table's word, corrected by a clock's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..steptimes import StepTimes
+from .rows import Floats
+
+BUCKET = 128  # ids of context that are taken together
+ROUNDS = 64.0  # after so many, a measured round counts for 1 / e
+BELIEF = 1.0  # rounds that the table's word is worth
+WRONG = 1.3  # a table that is off by so much is not to be trusted about anything
+OFTEN = 2.5  # rounds of a kind from which on one can be an exception
+WILDEST = 3.0  # a round that took longer than that, over what was expected, had another reason
+
+
+class Prices:
+    """Seconds of verifying and drafting 0 to ``most`` tokens; read off the table once each."""
+
+    def __init__(self, times: StepTimes, most: int) -> None:
+        self.times, self.most = times, most
+        self._known: dict[tuple[int, int], tuple[Floats, Floats]] = {}
+
+    def of(self, batch: int, bucket: int) -> tuple[Floats, Floats]:
+        """Of a batch of so many rows, behind about ``bucket * BUCKET`` ids: ``[most + 1]`` to score
+        so many drafted tokens, ``[most + 1]`` to draft them."""
+        key = batch, bucket
+        if key not in self._known:
+            context = bucket * BUCKET + BUCKET // 2
+            verify = self.times.target(batch, range(1, self.most + 2), context)
+            self._known[key] = verify, self.times.draft(batch, range(self.most + 1))
+        return self._known[key]
+
+
+class Corrections:
+    """Measured over predicted, for each of ``size`` kinds of round, of which neighbours are alike.
+    What was not seen of late is taken to be as its neighbours, and they as all together."""
+
+    def __init__(self, size: int) -> None:
+        self.sums, self.seen = np.zeros(size), np.zeros(size)
+        self.plays = np.zeros(size, dtype=np.int64)
+        places = np.arange(size)
+        self._near = 0.5 ** np.abs(places - places[:, None])
+
+    def factors(self) -> Floats:
+        """``[size]``, what to multiply predictions with."""
+        pooled = (BELIEF + self.sums.sum()) / (BELIEF + self.seen.sum())
+        near = (BELIEF * pooled + self._near @ self.sums) / (BELIEF + self._near @ self.seen)
+        factors: Floats = (BELIEF * near + self.sums) / (BELIEF + self.seen)
+        return factors
+
+    def learn(self, kind: int, measured: float, predicted: float) -> None:
+        """Takes in a round of a kind."""
+        ratio = measured / predicted
+        if self.seen[kind] > OFTEN:
+            usual = float(self.factors()[kind])
+            ratio = min(max(ratio, usual / WILDEST), usual * WILDEST)
+        keep = np.exp(-1 / ROUNDS)
+        self.sums *= keep
+        self.seen *= keep
+        self.sums[kind] += ratio
+        self.seen[kind] += 1
+        self.plays[kind] += 1
+
+    @property
+    def wrong(self) -> bool:
+        """Whether predictions were far off, of whatever was seen most."""
+        kind = int(self.seen.argmax())
+        ratio = self.sums[kind] / max(self.seen[kind], 1e-9)
+        return bool(self.seen[kind] > 0 and not 1 / WRONG < ratio < WRONG)

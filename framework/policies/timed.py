@@ -1,0 +1,174 @@
+"""The base of policies that aim at tokens per second: expected tokens over expected seconds.
+
+With ``given_i`` the chance that a drafter asked for position i drafts it, ``stands_i`` the chance
+that it then stands with all before it, ``T(w)`` the seconds of a target step of width w and ``D(g)``
+those of drafting g tokens:
+
+    tokens(g)  = 1 + sum(i <= g) given_i stands_i
+    seconds(g) = T(1) + sum(i <= g) given_i (T(i + 1) - T(i)) + D(g)
+
+which is Leviathan et al. 2023, Theorem 3.8, with measured times in place of the constant ``c``, rates
+by position in place of one alpha, and drafts that may be short or missing. A gamma is judged by the
+first over the second.
+
+A share ``probe`` of the time may be lost on gammas that look worse, so that what they would bring is
+not forgotten: such a round is taken once its expected loss has been saved up.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..context import Context
+from ..records import Round
+from .acceptance import Acceptance
+from .prices import BUCKET, Corrections, Prices
+from .rows import Counts, Floats, Outcomes, RowPolicySession
+
+NONE = -1
+
+
+class TimedPolicySession(RowPolicySession):
+    """Keeps estimates and prices; a subclass says how gammas follow from them."""
+
+    def __init__(self, context: Context, config: Any = None) -> None:
+        self.most = config.max_gamma
+        self.prices = Prices(context.times(), self.most)
+        self.verifying, self.drafting = Corrections(self.most + 1), Corrections(self.most + 1)
+        self.predicted: tuple[Floats, Floats] | None = None
+        self.wanted = np.zeros(context.rows, dtype=np.int64)
+        super().__init__(context, config)
+
+    def open(self, lines: int) -> None:
+        config = self.config
+        self.acceptance = Acceptance(lines, self.most, config.memory, config.prior, config.alpha)
+        self.saved = np.zeros(lines)
+
+    @abstractmethod
+    def choose(self) -> Counts:
+        """A gamma for each row."""
+
+    def gammas(self) -> list[int]:
+        self.wanted = self.choose()
+        chosen: list[int] = self.wanted.tolist()
+        return chosen
+
+    def buckets(self) -> Counts:
+        """``[rows]``, which bucket of context each row is in."""
+        return np.array([len(row) - 1 for row in self.context.tokens]) // BUCKET
+
+    def costs(self, batch: int, bucket: int) -> tuple[Floats, Floats]:
+        """Seconds ``[most + 1]`` of verifying and of drafting, as far as is known by now."""
+        verify, draft = self.prices.of(batch, bucket)
+        if self.config.frozen:
+            return verify, draft
+        return verify * self.verifying.factors(), _some(draft, verify) * self.drafting.factors()
+
+    def values(self, lines: Counts, verify: Floats, draft: Floats, rows: int) -> Values:
+        """What each gamma is worth. ``verify`` and ``draft`` broadcast to ``[n, most + 1]``.
+
+        Args:
+            rows: that are verified together; the widest of them sets the width.
+        """
+        given = self.acceptance.chances(lines)
+        wide = given if rows == 1 else 1 - (1 - given) ** rows
+        tokens = _from(1.0, given * self.acceptance.stands(lines))
+        return Values(tokens, _from(verify[:, :1], wide * np.diff(verify)) + draft)
+
+    def probing(self, lines: Counts, values: Values, trial: Counts) -> Counts:
+        """The best gammas, or those on ``trial`` where that has been saved up for.
+
+        Args:
+            trial: ``[n]``, a gamma that is worth a trial, or ``NONE``.
+        """
+        best, at = values.best, np.arange(len(lines))
+        loss = values.loss()[at, trial]
+        budget = self.saved[lines] + self.config.probe * values.seconds[at, best]
+        go = (trial != NONE) & (loss <= budget) & (self.config.probe > 0)
+        # Saving for ever would end in a long row of probes.
+        most = np.maximum(2 * values.seconds[at, best], np.where(trial == NONE, 0, loss))
+        self.saved[lines] = np.where(go, budget - loss, np.minimum(budget, most))
+        return np.where(go, trial, best)
+
+    def unknown(self, lines: Counts, best: Counts) -> Counts:
+        """``[n]``, the next gamma above the best where little is known of it, else ``NONE``."""
+        deeper = np.minimum(best, self.most - 1)
+        scarce = self.acceptance.reached[lines, deeper] < self.config.prior
+        return np.where((best < self.most) & (scarce | (best == 0)), best + 1, NONE)
+
+    def learn(self, outcomes: Outcomes) -> None:
+        self.acceptance.learn(outcomes)
+
+    def observe(self, outcome: Round) -> None:
+        self._hear_lengths(outcome)
+        if not self.config.frozen and outcome.rows:
+            self._hear_seconds(outcome)
+        super().observe(outcome)
+
+    def select(self, rows: list[int]) -> None:
+        super().select(rows)
+        self.wanted = self.wanted[rows]
+
+    def _hear_lengths(self, outcome: Round) -> None:
+        """How many tokens were drafted of those asked for, after the loop's own cut."""
+        asked = np.array([row.gamma for row in outcome.rows], dtype=np.int64)
+        if not asked.any():
+            return
+        given = np.minimum([len(row.drafted) for row in outcome.rows], asked)
+        places = np.arange(self.most)
+        both = (places < asked[:, None]).astype(float), (places < given[:, None]).astype(float)
+        if self.acceptance.asked.shape[0] == 1:
+            both = both[0].sum(0, keepdims=True), both[1].sum(0, keepdims=True)
+            self.acceptance.learn_lengths(self.lines[:1], *both)
+        else:
+            self.acceptance.learn_lengths(self.lines, *both)
+
+    def _hear_seconds(self, outcome: Round) -> None:
+        """What the round took beside what the table says of it. A round that was cut short, or that
+        other policies had a share in, is not what was asked for."""
+        asked = int(self.wanted.max())
+        if [row.gamma for row in outcome.rows] != self.wanted.tolist():
+            return
+        # A tree has more nodes than gamma; their number follows from it.
+        width = min(max(len(row.drafted) for row in outcome.rows), asked)
+        seconds = {k: v for k, v in outcome.seconds.items() if k != "prefill"}
+        drafting, whole = seconds.get("draft", 0.0), sum(seconds.values())
+        if whole <= drafting:
+            return
+        verify, draft = self.prices.of(len(outcome.rows), self._bucket(outcome))
+        self.verifying.learn(width, whole - drafting, float(verify[width]))
+        if asked:
+            self.drafting.learn(asked, drafting, float(_some(draft, verify)[asked]))
+
+    def _bucket(self, outcome: Round) -> int:
+        lengths = zip(self.context.tokens, outcome.rows, strict=True)
+        return max(len(row) - len(one.emitted) - 1 for row, one in lengths) // BUCKET
+
+
+class Values:
+    """Expected tokens and seconds of each gamma, both ``[n, most + 1]``."""
+
+    def __init__(self, tokens: Floats, seconds: Floats) -> None:
+        self.tokens, self.seconds = tokens, seconds
+        self.rates = tokens / seconds
+        self.best = self.rates.argmax(1)
+
+    def loss(self) -> Floats:
+        """Seconds that each gamma takes longer than the best one for the tokens it brings."""
+        least: Floats = self.tokens / self.rates.max(1, keepdims=True)
+        return self.seconds - least
+
+
+def _from(first: Floats | float, steps: Floats) -> Floats:
+    """``first`` and its running sums with ``steps [n, most]``: ``[n, most + 1]``."""
+    start = np.broadcast_to(first, (len(steps), 1))
+    return np.concatenate([start, start + np.cumsum(steps, 1)], 1)
+
+
+def _some(draft: Floats, verify: Floats) -> Floats:
+    """Drafting never takes no time at all, or no clock could correct it."""
+    least: Floats = np.maximum(draft, 1e-4 * verify[0])
+    return np.where(np.arange(len(draft)) > 0, least, draft)
