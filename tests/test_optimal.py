@@ -76,13 +76,13 @@ def test_recent_tokens_win_when_the_text_changes() -> None:
 
 def test_corrections_follow_what_is_played_and_doubt_exceptions() -> None:
     corrections = Corrections(5)
-    assert corrections.factors().tolist() == [1] * 5
+    assert corrections.factors.tolist() == [1] * 5
     for _ in range(30):
         corrections.learn(2, 3.0, 1.0)
-    assert corrections.factors() == pytest.approx(np.full(5, 3), rel=0.1)
-    usual = corrections.factors()[2]
+    assert corrections.factors == pytest.approx(np.full(5, 3), rel=0.1)
+    usual = corrections.factors[2]
     corrections.learn(2, 500.0, 1.0)
-    assert corrections.factors()[2] < 1.15 * usual
+    assert corrections.factors[2] < 1.15 * usual
 
 
 # --- what it chooses ---------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def built_in() -> list[str]:
     from foredraft.framework.plugins import registry
 
     specs = [offer.spec for offer in registry().offers("policy")]
-    kept = [s for s in specs if s.name != "oracle" and s.ability("repeatable", s.config())]  # type: ignore[attr-defined]
+    kept = [s for s in specs if s.name != "oracle" and s.ability("repeatable", s.config())]
     return [spec.name for spec in kept]
 
 

@@ -71,7 +71,7 @@ def _drafters(words: Words) -> list[str]:
 def _temperatures(words: Words) -> list[float]:
     text = words.own.get("temperatures")
     if text is None:
-        return [float(words.config("drafter=none")["sampling"]["temperature"])]
+        return [float(words.first()["sampling"]["temperature"])]
     if not re.fullmatch(r"[0-9.]+(,[0-9.]+)*", text):
         raise ConfigError(f"temperatures={text} is not possible; write numbers from 0: 0,0.7,1.")
     return [_number(part) for part in text.split(",")]

@@ -18,7 +18,7 @@ def texts_of(engine: Engine, words: Words) -> list[Text]:
     """Answers from ``answers=FILE``, or those of the target to the prompts."""
     path = words.own.get("answers")
     if path is None:
-        return _made(engine, read_items(words.config("drafter=none")))
+        return _made(engine, read_items(words.first()))
     if "prompt" in words.rest.texts or "prompts" in words.rest.texts:
         raise InputError("answers= has its prompts in it; drop prompt= and prompts=.")
     found = [

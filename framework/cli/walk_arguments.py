@@ -57,6 +57,10 @@ class Words:
         composed = compose([*self.rest.overrides, *overrides], self.rest.config_dir)
         return as_dict(self.rest.over(as_dict(composed)))
 
+    def first(self) -> dict[str, Any]:
+        """The config with the first of the drafters that ``drafter=A,B`` names."""
+        return self.config(f"drafter={self.own['drafter'].split(',')[0]}")
+
     def engines(self, drafters: Sequence[str]) -> Iterable[tuple[str, Engine]]:
         """One engine per drafter, all on one target, which is loaded once. All configs are checked
         before anything is loaded."""

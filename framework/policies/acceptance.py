@@ -16,7 +16,10 @@ that accept more or less than that are met by a factor, accepted over expected.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .rows import Counts, Floats, Outcomes
 
@@ -43,22 +46,23 @@ class Acceptance:
 
     def learn(self, seen: Outcomes) -> None:
         """Takes in what a round showed."""
-        at = seen.lines
-        shared = np.maximum(seen.reached_at[:, 0], 1)  # rows that tell about the line
-        self._score(seen)
-        expected = (seen.reached_at * self._slow(at)).sum(1)
-        judged = seen.reached_at.sum(1) / shared
-        keep = np.exp(-judged / (FAST * self.memory))
-        self.recent[at] = self.recent[at] * keep + seen.overlap_at.sum(1)
-        self.expected[at] = self.expected[at] * keep + expected
-        keep = np.exp(-judged / self.memory)
+        at, judged, overlaps = seen.lines, seen.reached_at, seen.overlap_at
+        # Memory is of tokens of one row, however many rows tell about the line.
+        share = 1 / np.maximum(judged[:, :1], 1)
+        count = judged.sum(1)
+        slow, keep = self._slow(at), np.exp(-count * share[:, 0] / self.memory)
+        found, expected = overlaps.sum(1), (judged * slow).sum(1)
+        self.lead[at] = self.lead[at] * keep + self._gain(at, slow, judged, overlaps)
         self.stood[at] = self.stood[at] * keep + seen.accepted_at.sum(1)
-        self.promised[at] = self.promised[at] * keep + seen.overlap_at.sum(1)
-        still = np.exp(-seen.reached_at / shared[:, None] / self.memory)
-        self.hits[at] = self.hits[at] * still + seen.overlap_at
-        self.reached[at] = self.reached[at] * still + seen.reached_at
+        self.promised[at] = self.promised[at] * keep + found
+        keep = keep ** (1 / FAST)
+        self.recent[at] = self.recent[at] * keep + found
+        self.expected[at] = self.expected[at] * keep + expected
+        still = np.where(judged > 0, np.exp(-judged * share / self.memory), 1.0)
+        self.hits[at] = self.hits[at] * still + overlaps
+        self.reached[at] = self.reached[at] * still + judged
 
-    def learn_lengths(self, lines: Counts, asked: Floats, given: Floats) -> None:
+    def learn_lengths(self, lines: Counts, asked: NDArray[Any], given: NDArray[Any]) -> None:
         """Takes in how far drafts went.
 
         Args:
@@ -77,25 +81,25 @@ class Acceptance:
     def stands(self, lines: Counts) -> Floats:
         """``[n, most]``: the chance that the token at position i, if all are drafted up to there, is
         accepted with all before it."""
-        slow = self._fitted(lines, self._slow(lines))
-        fast = np.clip(slow * self._factor(lines)[:, None], LEAST, MOST)
-        trust = 1 / (1 + np.exp(-np.clip(self.lead[lines], -30, 30)))[:, None]
-        return trust * np.cumprod(fast, 1) + (1 - trust) * np.cumprod(slow, 1)
+        prior = 4 * self.prior
+        rule = (self.stood[lines] + prior) / (self.promised[lines] + prior)
+        slow = _rates(self._slow(lines) * rule[:, None])
+        fast = _rates(slow * self._factor(lines)[:, None])
+        # Beyond 30 nothing is left to doubt.
+        trust = 1 / (1 + np.exp(-np.minimum(np.maximum(self.lead[lines], -30), 30)))[:, None]
+        both: Floats = trust * fast.cumprod(1) + (1 - trust) * slow.cumprod(1)
+        return both
 
-    def _score(self, seen: Outcomes) -> None:
-        """Moves ``lead`` by what the two views would have given the round."""
-        at = seen.lines
-        slow = np.clip(self._slow(at), LEAST, MOST)
-        fast = np.clip(slow * self._factor(at)[:, None], LEAST, MOST)
-        missed = seen.reached_at - seen.overlap_at
-        gain = seen.overlap_at * np.log(fast / slow) + missed * np.log((1 - fast) / (1 - slow))
-        shared = np.maximum(seen.reached_at[:, 0], 1)
-        keep = np.exp(-seen.reached_at.sum(1) / shared / self.memory)
-        self.lead[at] = self.lead[at] * keep + gain.sum(1)
+    def _gain(self, lines: Counts, slow: Floats, judged: Counts, overlaps: Floats) -> Floats:
+        """``[n]``, by how much the fast view would have given the round the greater likelihood."""
+        slow = _rates(slow)
+        fast = _rates(slow * self._factor(lines)[:, None])
+        stood, fell = np.log(fast / slow), np.log((1 - fast) / (1 - slow))
+        gain: Floats = (overlaps * stood + (judged - overlaps) * fell).sum(1)
+        return gain
 
     def _slow(self, lines: Counts) -> Floats:
-        hits, reached = self.hits[lines], self.reached[lines]
-        prior = self.prior
+        hits, reached, prior = self.hits[lines], self.reached[lines], self.prior
         pool = (hits.sum(1) + prior * self.alpha) / (reached.sum(1) + prior)
         rates: Floats = (hits + prior * pool[:, None]) / (reached + prior)
         return rates
@@ -105,7 +109,7 @@ class Acceptance:
         factor: Floats = (self.recent[lines] + prior) / (self.expected[lines] + prior)
         return factor
 
-    def _fitted(self, lines: Counts, rates: Floats) -> Floats:
-        prior = 4 * self.prior
-        factor = (self.stood[lines] + prior) / (self.promised[lines] + prior)
-        return np.clip(rates * factor[:, None], LEAST, MOST)
+
+def _rates(values: Floats) -> Floats:
+    rates: Floats = np.minimum(np.maximum(values, LEAST), MOST)
+    return rates

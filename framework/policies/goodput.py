@@ -7,16 +7,23 @@ import numpy as np
 from ..context import Context
 from ..interfaces import GammaPolicy
 from .builtin_times import GoodputConfig
+from .optimal import OptimalSession
 from .prices import BUCKET, OFTEN
 from .rows import Counts
-from .timed import NONE, TimedPolicySession, Values
+from .timed import NONE
 
 PLAIN = 2  # plain steps that are timed where the table is wrong
 
 
 class Goodput(GammaPolicy):
     """Controls what counts, as TurboSpec does (Liu et al. 2024, arXiv:2406.14066): tokens per second
-    of all rows together, by the seconds that rounds were seen to take."""
+    of all rows together, by the seconds that rounds were seen to take.
+
+    Attributes:
+        keeps_apart: as for ``Bandit``.
+    """
+
+    keeps_apart = True
 
     def __init__(self, config: GoodputConfig) -> None:
         self.config = config
@@ -25,17 +32,19 @@ class Goodput(GammaPolicy):
         return GoodputSession(context, self.config)
 
 
-class GoodputSession(TimedPolicySession):
+class GoodputSession(OptimalSession):
     """All rows share one state: a round costs what its widest row needs, so one gamma serves all."""
 
     def choose(self) -> Counts:
+        if getattr(self.context, "apart", False):
+            return super().choose()
         rows, lines = self.context.rows, self.lines[:1]
         if self._doubtful():
             return np.zeros(rows, dtype=np.int64)
         longest = max(len(row) for row in self.context.tokens) - 1
         verify, draft = self.costs(rows, longest // BUCKET)
+        # Rows share their rates, so tokens of one row rank gammas as tokens of all do.
         values = self.values(lines, verify[None], draft[None], rows)
-        values = Values(rows * values.tokens, values.seconds)
         chosen = self.probing(lines, values, self._trial(lines, values.best))
         return np.full(rows, chosen[0])
 

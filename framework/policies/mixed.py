@@ -112,7 +112,8 @@ class MixedSession(PolicySession):
             for row in share.rows:
                 rows[row] = outcome.rows[row]
             with blame(share.part):
-                share.session.observe(replace(outcome, rows=rows))
+                seconds = outcome.seconds if len(self.shares) == 1 else {}
+                share.session.observe(replace(outcome, rows=rows, seconds=seconds))
 
     def select(self, rows: list[int]) -> None:
         for share in self.shares:

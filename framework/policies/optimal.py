@@ -29,19 +29,20 @@ class OptimalSession(TimedPolicySession):
     def choose(self) -> Counts:
         lines = self.lines if len(self.acceptance.lead) > 1 else self.lines[:1]
         verify, draft = self._row_costs()
-        values = self.values(lines, verify[: len(lines)], draft[: len(lines)], 1)
+        values = self.values(lines, verify, draft, 1)
         trial = self.unknown(lines, values.best)
         chosen = self.probing(lines, values, trial)
-        return np.broadcast_to(chosen, (len(self.lines),)).copy()
+        return chosen if len(chosen) == len(self.lines) else chosen.repeat(len(self.lines))
 
     def _row_costs(self) -> tuple[Floats, Floats]:
-        """``[rows, most + 1]``, by the context of each row; of all together with one state."""
-        batch = self.config.batch or self.context.rows
-        if len(self.acceptance.lead) == 1:
-            longest = max(len(row) for row in self.context.tokens) - 1
-            verify, draft = self.costs(batch, longest // BUCKET)
+        """``[rows, most + 1]``, by the context of each row; a single line where one serves all."""
+        batch = getattr(self.config, "batch", None) or self.context.rows
+        lengths = [len(row) - 1 for row in self.context.tokens]
+        longest, least = max(lengths) // BUCKET, min(lengths) // BUCKET
+        if longest == least or len(self.acceptance.lead) == 1:
+            verify, draft = self.costs(batch, longest)
             return verify[None], draft[None]
-        kinds, places = np.unique(self.buckets(), return_inverse=True)
+        kinds, places = np.unique(np.array(lengths) // BUCKET, return_inverse=True)
         pairs = [self.costs(batch, int(kind)) for kind in kinds]
         verify, draft = (np.stack(each) for each in zip(*pairs, strict=True))
         return verify[places], draft[places]

@@ -9,6 +9,7 @@ from .rows import Floats
 
 BUCKET = 128  # ids of context that are taken together
 ROUNDS = 64.0  # after so many, a measured round counts for 1 / e
+KEEP = np.exp(-1 / ROUNDS)
 BELIEF = 1.0  # rounds that the table's word is worth
 WRONG = 1.3  # a table that is off by so much is not to be trusted about anything
 OFTEN = 2.5  # rounds of a kind from which on one can be an exception
@@ -42,9 +43,9 @@ class Corrections:
         self.plays = np.zeros(size, dtype=np.int64)
         places = np.arange(size)
         self._near = 0.5 ** np.abs(places - places[:, None])
+        self.factors = np.ones(size)  # what to multiply predictions with
 
-    def factors(self) -> Floats:
-        """``[size]``, what to multiply predictions with."""
+    def _factors(self) -> Floats:
         pooled = (BELIEF + self.sums.sum()) / (BELIEF + self.seen.sum())
         near = (BELIEF * pooled + self._near @ self.sums) / (BELIEF + self._near @ self.seen)
         factors: Floats = (BELIEF * near + self.sums) / (BELIEF + self.seen)
@@ -54,14 +55,14 @@ class Corrections:
         """Takes in a round of a kind."""
         ratio = measured / predicted
         if self.seen[kind] > OFTEN:
-            usual = float(self.factors()[kind])
+            usual = float(self.factors[kind])
             ratio = min(max(ratio, usual / WILDEST), usual * WILDEST)
-        keep = np.exp(-1 / ROUNDS)
-        self.sums *= keep
-        self.seen *= keep
+        self.sums *= KEEP
+        self.seen *= KEEP
         self.sums[kind] += ratio
         self.seen[kind] += 1
         self.plays[kind] += 1
+        self.factors = self._factors()
 
     @property
     def wrong(self) -> bool:

@@ -56,7 +56,8 @@ class RowPolicySession(PolicySession):
 
     def __init__(self, context: Context, config: Any = None) -> None:
         super().__init__(context, config)
-        alone = config.scope == REQUEST
+        # Rows of a replay can be runs of their own: then nothing is shared.
+        alone = config.scope == REQUEST or getattr(context, "apart", False)
         self.lines = np.arange(context.rows) if alone else np.zeros(context.rows, dtype=np.int64)
         self.open(int(self.lines.max()) + 1)
 

@@ -36,6 +36,7 @@ class TimedPolicySession(RowPolicySession):
 
     def __init__(self, context: Context, config: Any = None) -> None:
         self.most = config.max_gamma
+        self.places = np.arange(self.most)
         self.prices = Prices(context.times(), self.most)
         self.verifying, self.drafting = Corrections(self.most + 1), Corrections(self.most + 1)
         self.predicted: tuple[Floats, Floats] | None = None
@@ -56,16 +57,12 @@ class TimedPolicySession(RowPolicySession):
         chosen: list[int] = self.wanted.tolist()
         return chosen
 
-    def buckets(self) -> Counts:
-        """``[rows]``, which bucket of context each row is in."""
-        return np.array([len(row) - 1 for row in self.context.tokens]) // BUCKET
-
     def costs(self, batch: int, bucket: int) -> tuple[Floats, Floats]:
         """Seconds ``[most + 1]`` of verifying and of drafting, as far as is known by now."""
         verify, draft = self.prices.of(batch, bucket)
         if self.config.frozen:
             return verify, draft
-        return verify * self.verifying.factors(), _some(draft, verify) * self.drafting.factors()
+        return verify * self.verifying.factors, _some(draft, verify) * self.drafting.factors
 
     def values(self, lines: Counts, verify: Floats, draft: Floats, rows: int) -> Values:
         """What each gamma is worth. ``verify`` and ``draft`` broadcast to ``[n, most + 1]``.
@@ -76,7 +73,7 @@ class TimedPolicySession(RowPolicySession):
         given = self.acceptance.chances(lines)
         wide = given if rows == 1 else 1 - (1 - given) ** rows
         tokens = _from(1.0, given * self.acceptance.stands(lines))
-        return Values(tokens, _from(verify[:, :1], wide * np.diff(verify)) + draft)
+        return Values(tokens, _from(verify[:, :1], wide * (verify[:, 1:] - verify[:, :-1])) + draft)
 
     def probing(self, lines: Counts, values: Values, trial: Counts) -> Counts:
         """The best gammas, or those on ``trial`` where that has been saved up for.
@@ -85,12 +82,13 @@ class TimedPolicySession(RowPolicySession):
             trial: ``[n]``, a gamma that is worth a trial, or ``NONE``.
         """
         best, at = values.best, np.arange(len(lines))
-        loss = values.loss()[at, trial]
-        budget = self.saved[lines] + self.config.probe * values.seconds[at, best]
+        seconds = values.seconds[at, best]
+        loss = np.where(trial == NONE, 0.0, values.loss(trial))
+        budget = self.saved[lines] + self.config.probe * seconds
         go = (trial != NONE) & (loss <= budget) & (self.config.probe > 0)
         # Saving for ever would end in a long row of probes.
-        most = np.maximum(2 * values.seconds[at, best], np.where(trial == NONE, 0, loss))
-        self.saved[lines] = np.where(go, budget - loss, np.minimum(budget, most))
+        saved = np.minimum(budget, np.maximum(2 * seconds, loss))
+        self.saved[lines] = np.where(go, budget - loss, saved)
         return np.where(go, trial, best)
 
     def unknown(self, lines: Counts, best: Counts) -> Counts:
@@ -117,12 +115,11 @@ class TimedPolicySession(RowPolicySession):
         asked = np.array([row.gamma for row in outcome.rows], dtype=np.int64)
         if not asked.any():
             return
-        given = np.minimum([len(row.drafted) for row in outcome.rows], asked)
-        places = np.arange(self.most)
-        both = (places < asked[:, None]).astype(float), (places < given[:, None]).astype(float)
-        if self.acceptance.asked.shape[0] == 1:
-            both = both[0].sum(0, keepdims=True), both[1].sum(0, keepdims=True)
-            self.acceptance.learn_lengths(self.lines[:1], *both)
+        given = np.array([len(row.drafted) for row in outcome.rows])  # at times more, in a tree
+        both = self.places < asked[:, None], self.places < np.minimum(given, asked)[:, None]
+        if len(self.acceptance.lead) == 1:
+            summed = both[0].sum(0, keepdims=True), both[1].sum(0, keepdims=True)
+            self.acceptance.learn_lengths(self.lines[:1], *summed)
         else:
             self.acceptance.learn_lengths(self.lines, *both)
 
@@ -156,16 +153,21 @@ class Values:
         self.rates = tokens / seconds
         self.best = self.rates.argmax(1)
 
-    def loss(self) -> Floats:
-        """Seconds that each gamma takes longer than the best one for the tokens it brings."""
-        least: Floats = self.tokens / self.rates.max(1, keepdims=True)
-        return self.seconds - least
+    def loss(self, gammas: Counts) -> Floats:
+        """``[n]``, seconds that these gammas take longer than the best for the tokens they bring."""
+        at = np.arange(len(gammas))
+        least = self.tokens[at, gammas] / self.rates[at, self.best]
+        loss: Floats = self.seconds[at, gammas] - least
+        return loss
 
 
 def _from(first: Floats | float, steps: Floats) -> Floats:
     """``first`` and its running sums with ``steps [n, most]``: ``[n, most + 1]``."""
-    start = np.broadcast_to(first, (len(steps), 1))
-    return np.concatenate([start, start + np.cumsum(steps, 1)], 1)
+    sums = np.empty((len(steps), steps.shape[1] + 1))
+    sums[:, :1] = first
+    np.cumsum(steps, 1, out=sums[:, 1:])
+    sums[:, 1:] += first
+    return sums
 
 
 def _some(draft: Floats, verify: Floats) -> Floats:
