@@ -29,6 +29,7 @@ from scipy.stats import gmean
 from foredraft.framework import load
 from foredraft.framework.cli.prompts import Item
 from foredraft.framework.cli.record import recorded
+from foredraft.framework.errors import ConfigError
 from foredraft.framework.plugins import registry
 from foredraft.framework.profiling import Plan, measure
 from foredraft.framework.replaying import replay
@@ -86,11 +87,12 @@ def record(given: argparse.Namespace) -> None:
 def times(given: argparse.Namespace) -> None:
     """Step times of the target with each drafter. The machine should do nothing else."""
     plain = load("drafter=none", "target=smollm2", "target.kernels=tuned")
-    plan = Plan(contexts=(64, 512), widths=(1, 2, 3, 5, 7, 9), gammas=(1, 2, 4, 8))
+    plan = Plan(contexts=(256,), widths=(1, 2, 3, 5, 7, 9), gammas=(1, 2, 4, 8), seconds=60)
     for name in given.drafters:
-        engine = with_drafter(plain, f"drafter={name}")
-        found = measure(engine.parts.target, engine.parts.drafter, given.batches, plan)
-        found.save(given.folder / f"{name}.times.json")
+        parts = with_drafter(plain, f"drafter={name}").parts
+        sizes = [measure(parts.target, parts.drafter, batch, plan) for batch in given.batches]
+        about = {"drafter": name, "threads": torch.get_num_threads()}
+        TimeTable(sizes, about).save(given.folder / f"{name}.times.json")
 
 
 # --- the grid ---------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def cell(
     for choice in policies():
         try:
             choice.check(texts)
-        except ValueError:  # a ConfigError: it cannot serve these drafts
+        except ConfigError:  # it cannot serve these drafts
             continue
         ours = [run(choice, half, table, batch) for half in halves]
         found[choice.name] = {"plain": ratio(ours, fixed[0]), "best fixed": ratio(ours, rivals)}
@@ -211,5 +213,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
     main()

@@ -31,7 +31,15 @@ SIDES = {
         "drafter=prompt_lookup", "drafter.branches=4", "policy.gamma=4", "verifier=recursive",
     ],
     "token_recycling": ["drafter=token_recycling", "policy.gamma=4", "verifier=greedy"],
+    "first_of": ["drafter=first_of", "policy=goodput", "policy.max_gamma=4"],
 }  # fmt: skip
+# Every drafter on the kernels that speculation is for; on the library's, what differs in kind.
+QUICK = {"library": ("plain", "prompt_lookup", "quantized"), "tuned": tuple(SIDES)}
+CASES = [
+    pytest.param(kind, side, marks=[] if side in QUICK[kind] else pytest.mark.slow)
+    for kind in QUICK
+    for side in SIDES
+]
 
 
 @pytest.fixture(scope="module", params=["library", "tuned"])
@@ -54,7 +62,7 @@ def reference() -> tuple[Any, list[list[int]], Sample]:
     return model, prompts, run_generate(model, prompts, TOKENS)
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("engine", "side"), CASES, indirect=["engine"])
 def test_greedy_ids_are_those_of_generate(side: str, engine: Engine) -> None:
     model, prompts, generate = reference()
     ours = run_engine(
