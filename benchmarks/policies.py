@@ -1,9 +1,9 @@
 """Every draft-length policy on a real model, by dense replay: who gains what over plain decoding and
 over fixed gammas.
 
-    python benchmarks/policies.py record --prompts question.jsonl [--drafters ...] [--per-group 4] [--tokens 48]
+    python benchmarks/policies.py record --prompts question.jsonl [--groups ...] [--most-words 300]
     python benchmarks/policies.py times [--drafters ...]
-    python benchmarks/policies.py grid [--drafters ...] [--batches 1 4 8]
+    python benchmarks/policies.py grid [--batches 1 4 8]
 
 ``record`` walks SmolLM2's greedy answers to prompts of the six task groups of a Spec-Bench file, with a
 draft at every place (``foredraft record``); the traces stay in ``--folder``. ``times`` measures what
@@ -54,34 +54,32 @@ def group_of(category: str) -> str:
     return "conversation" if category in CONVERSATION else category
 
 
-def items_of(path: Path, per_group: int, most_words: int) -> list[Item]:
-    """The first prompts of each group that are not too long."""
-    found: dict[str, list[Item]] = {name: [] for name in GROUPS}
+def items_of(path: Path, group: str, count: int, most_words: int) -> list[Item]:
+    """The first prompts of a group that are not too long."""
+    found: list[Item] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
-        group, text = group_of(entry["category"]), entry["turns"][0]
-        mine = found[group]
-        if len(mine) < per_group and len(text.split()) <= most_words:
-            number = sum(map(len, found.values()))
-            mine.append(Item(entry["question_id"], "prompt", text, number, group=group))
-    return [item for items in found.values() for item in items]
+        text = entry["turns"][0]
+        if group_of(entry["category"]) == group and len(text.split()) <= most_words:
+            found.append(Item(entry["question_id"], "prompt", text, len(found), group=group))
+    if not found:
+        sys.exit(f"{path} has no prompt of {group} of at most {most_words} words")
+    return found[:count]
 
 
 def record(given: argparse.Namespace) -> None:
-    """Dense traces of every drafter, one file each; files that are there are left alone."""
+    """Dense traces, one file per drafter and group; files that are there are left alone."""
     given.folder.mkdir(parents=True, exist_ok=True)
-    items = items_of(given.prompts, given.per_group, given.most_words)
-    plain = load(
-        "drafter=none", "target=smollm2", "target.kernels=tuned", f"max_new_tokens={given.tokens}",
-        "runtime.batch_size=4",
-    )  # fmt: skip
+    options = (f"max_new_tokens={given.tokens}", "runtime.batch_size=4")
+    plain = load("drafter=none", "target=smollm2", "target.kernels=tuned")
     for name in given.drafters:
-        path = given.folder / f"{name}.npz"
-        if not path.exists():
-            engine = with_drafter(plain, f"drafter={name}", f"max_new_tokens={given.tokens}",
-                                  "runtime.batch_size=4")  # fmt: skip
-            write_traces(path, recorded(engine, items, MOST))
-        print(path, file=sys.stderr)
+        engine = with_drafter(plain, f"drafter={name}", *options)
+        for group in given.groups:
+            path = given.folder / f"{name}.{group}.npz"
+            if not path.exists():
+                items = items_of(given.prompts, group, given.per_group, given.most_words)
+                write_traces(path, recorded(engine, items, MOST))
+            print(path, file=sys.stderr)
 
 
 def times(given: argparse.Namespace) -> None:
@@ -101,20 +99,15 @@ def times(given: argparse.Namespace) -> None:
 def grid(given: argparse.Namespace) -> None:
     """Every cell, and what they say together."""
     cells = [
-        cell(group, drafter, batch, traces, table)
+        cell(group, drafter, batch, read_traces(given.folder / f"{drafter}.{group}.npz"), table)
         for drafter in given.drafters
-        for traces, table in [kept(given.folder, drafter)]
+        for table in [TimeTable.load(given.folder / f"{drafter}.times.json")]
         for batch in given.batches
-        for group in GROUPS
+        for group in given.groups
     ]
     save("policies-grid", {"cells": cells, "together": together(cells)}, show=False)
     for line in together(cells):
         print(line)
-
-
-def kept(folder: Path, drafter: str) -> tuple[list[DenseTrace], TimeTable]:
-    """A drafter's traces and times."""
-    return read_traces(folder / f"{drafter}.npz"), TimeTable.load(folder / f"{drafter}.times.json")
 
 
 def policies() -> list[Choice]:
@@ -124,10 +117,9 @@ def policies() -> list[Choice]:
 
 
 def cell(
-    group: str, drafter: str, batch: int, traces: Sequence[DenseTrace], table: TimeTable
+    group: str, drafter: str, batch: int, texts: Sequence[DenseTrace], table: TimeTable
 ) -> dict[str, Any]:
     """All policies and fixed gammas over one group's texts."""
-    texts = [trace for trace in traces if trace.about["group"] == group]
     halves = [filled(texts[half::2], batch) for half in (0, 1)]
     fixed = {g: [run(choose("fixed", {"gamma": g}), half, table, batch) for half in halves]
              for g in range(MOST + 1)}  # fmt: skip
@@ -199,6 +191,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--drafters", nargs="+", default=list(DRAFTERS))
+    shared.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     shared.add_argument("--folder", type=Path, default=FOLDER)
     recording = commands.add_parser("record", parents=[shared])
     recording.add_argument("--prompts", type=Path, required=True)

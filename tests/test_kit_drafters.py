@@ -44,6 +44,8 @@ LEARNING: dict[str, Case] = {
 }
 # Variants of what is tested in any case: ten seconds or more each.
 SLOW = {
+    "ngram as a tree",
+    "prompt_lookup as a tree",
     "ngram with independent children",
     "ngram with the likeliest children",
     "ngram within a budget",

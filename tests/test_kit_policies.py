@@ -69,7 +69,10 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("policy", SOUND, ids=lambda p: p if isinstance(p, str) else p.name)
+OWN = [pytest.param(p, marks=[] if isinstance(p, str) else pytest.mark.slow) for p in SOUND]
+
+
+@pytest.mark.parametrize("policy", OWN, ids=lambda p: p if isinstance(p, str) else p.name)
 def test_a_sound_policy_passes_every_check(policy: PolicySpec | str) -> None:
     begin = time.process_time()
     values = VALUES.get(policy, {}) if isinstance(policy, str) else {}
@@ -85,7 +88,7 @@ def test_a_sound_policy_passes_every_check(policy: PolicySpec | str) -> None:
     assert time.process_time() - begin < SECONDS
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_other_seeds_make_no_false_alarm(seed: int) -> None:
     names = ["every_round_observed", "rows_independent", "greedy_equality", "causal_stopping"]
     for policy in SOUND[-3:]:

@@ -157,7 +157,10 @@ def clocked(run: str) -> None:
     Path(run).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_costs_and_speed_are_those_of_the_plain_run(sweep: Cli) -> None:
+def test_costs_and_speed_are_those_of_the_plain_run(
+    sweep: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     clocked("answers.jsonl")
     (found,) = answer(sweep, "run=answers.jsonl", "gamma=2")["runs"]
     assert found["c"] == pytest.approx(0.1)

@@ -119,11 +119,12 @@ def _table(found: Comparison) -> Table:
     texts = len(found.plain.tokens)
     title = f"{texts:,} texts of {found.plain.tokens.sum():,} tokens, batch {found.batch}"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("policy", no_wrap=True)
     rows = found.rows()
+    # Figures are short; where there is no room, their headings wrap, and names stay whole.
+    table.add_column("policy", no_wrap=True, min_width=max(len(row["policy"]) for row in rows))
     shown = {h: c for h, c in COLUMNS.items() if any(row[c[0]] is not None for row in rows)}
     for heading in shown:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for row in rows:
         cells = [_cell(row[key], digits) for key, digits in shown.values()]
         best = row["policy"] == f"fixed {found.best_gamma}"

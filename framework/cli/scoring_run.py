@@ -85,10 +85,12 @@ class Run:
         places = sum(len(text.answer) for text in self.texts)
         title = f"{len(self.texts):,} answers of {places:,} tokens"
         table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("drafter", no_wrap=True)
+        # Where there is no room, headings wrap, and names stay whole.
+        widest = max(len(row["drafter"]) for row in self.rows)
+        table.add_column("drafter", no_wrap=True, min_width=widest)
         shown = {h: k for h, k in COLUMNS.items() if any(k in row for row in self.rows)}
         for heading in shown:
-            table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(heading, justify="right")
         for row in self.rows:
             table.add_row(row["drafter"], *(_cell(key, row.get(key)) for key in shown.values()))
         return table
