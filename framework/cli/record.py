@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .display import bar
 from .prompts import read_items
-from .walk_arguments import batches, requests, take
+from .walk_arguments import batches, check_walk, requests, take
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -43,6 +43,7 @@ def record(argv: list[str]) -> int:
     if out is None:
         raise ConfigError("foredraft record needs out=FILE.npz, where the traces go.")
     config = words.config()
+    check_walk(config)
     items = read_items(config)
 
     from ..api import engine_from

@@ -65,16 +65,28 @@ class Words:
         """One engine per drafter, all on one target, which is loaded once. All configs are checked
         before anything is loaded."""
         from ..api import engine_from
-        from ..config import to_objects
 
         configs = [self.config(f"drafter={name}") for name in drafters]
         for config in configs:
-            to_objects(config)
+            check_walk(config)
         target: Target | None = None
         for name, config in zip(drafters, configs, strict=True):
             engine = engine_from(config, target, same_target=target is not None)
             target = engine.parts.target
             yield name, engine
+
+
+def check_walk(config: dict[str, Any]) -> None:
+    """Checks a whole config, and refuses drafters that a walk would flatter: it lets no drafted token
+    stand, and yet shows what the target says behind it, which those would draft next."""
+    from ..config import to_objects
+
+    spec, own = (getattr(to_objects(config).drafter, name) for name in ("spec", "config"))
+    if spec.ability("learns", own):
+        raise ConfigError(
+            f"drafter={spec.name} learns from the target's guesses behind drafted tokens, which would show "
+            "it each text a token early here; measure it live, by foredraft generate."
+        )
 
 
 def take(command: str, argv: Sequence[str], keys: Sequence[str]) -> Words:
