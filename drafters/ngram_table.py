@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from ..framework.errors import ConfigError, InputError
+from ..framework.files import written_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,14 +110,8 @@ class NgramTable:
         """Writes the file, whole or not at all."""
         meta = {"format": FORMAT, "order": self.order, "vocab_size": self.vocab_size,
                 "fingerprint": fingerprint(target.tokenizer)}  # fmt: skip
-        partial = Path(f"{path}.{os.getpid()}.partial")
-        try:
+        with written_whole(path) as partial:
             save_file(self.arrays, partial, metadata={"foredraft": json.dumps(meta)})
-            os.replace(partial, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str, target: Vocabulary) -> NgramTable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
+from .files import write_json
 from .steptimes import Seconds, StepTimes
 
 FORMAT = "foredraft times 1"
@@ -111,17 +111,7 @@ class TimeTable(StepTimes):
         Raises:
             InputError: it cannot be written.
         """
-        final = Path(path).expanduser()
-        partial = final.with_name(f"{final.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text(
-                json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n", "utf-8"
-            )
-            os.replace(partial, final)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            partial.unlink(missing_ok=True)
+        write_json(path, self.as_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> TimeTable:

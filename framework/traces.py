@@ -8,7 +8,6 @@ that drafter and target share (``verifier=coupled``). Imports no torch.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InputError
+from .files import written_whole
 
 FORMAT = "foredraft-traces-1"
 NUMBERS = ("overlaps", "confidences", "entropies")
@@ -104,15 +104,8 @@ def write_traces(path: str | Path, traces: Sequence[DenseTrace]) -> None:
     arrays = {f"{name}_{i}": getattr(t, name) for i, t in enumerate(traces) for name in ARRAYS}
     text = {"format": FORMAT, "traces": [dict(trace.about) for trace in traces]}
     arrays["about"] = np.frombuffer(json.dumps(text, allow_nan=False).encode(), dtype=np.uint8)
-    partial = Path(f"{path}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    with written_whole(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def read_traces(path: str | Path) -> list[DenseTrace]:

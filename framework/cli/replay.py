@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..files import write_json
 from .replay_arguments import Arguments, parse
 
 if TYPE_CHECKING:
@@ -143,19 +141,7 @@ def _save(arguments: Arguments, found: Comparison) -> None:
         "best_gamma": found.best_gamma,
         "rows": found.rows(),
     }
-    write_json(path, record)
-
-
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Writes a file, whole or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"out={path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    write_json(path, record, "out=")
 
 
 __all__: Sequence[str] = ("replay",)

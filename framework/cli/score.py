@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ..errors import ConfigError
+from ..files import write_json
 from .display import bar, console
-from .replay import write_json
 from .walk_arguments import Words, take
 
 HELP = """\
@@ -50,7 +50,7 @@ def score(argv: list[str]) -> int:
     if traces is not None:
         run.save_traces(traces, most)
     if out is not None:
-        write_json(out, {"arguments": list(argv), "rows": run.rows})
+        write_json(out, {"arguments": list(argv), "rows": run.rows}, "out=")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import InputError
+from ..files import written_whole
 
 FORMAT = "foredraft-specdecpp-1"
 FEATURES = ("log_confidence", "confidence", "entropy", "log_position", "log_confidence_before")
@@ -86,14 +86,8 @@ class Head:
         """Writes a safetensors file, whole or not at all."""
         meta = {"format": FORMAT, "features": FEATURES, "about": self.about}
         tensors = {name: value.detach().contiguous() for name, value in self.tensors().items()}
-        partial = Path(f"{path}.{os.getpid()}.partial")
-        try:
+        with written_whole(path) as partial:
             save_file(tensors, partial, metadata={"foredraft": json.dumps(meta)})
-            os.replace(partial, path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
-        finally:
-            partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str) -> Head:

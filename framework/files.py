@@ -1,0 +1,39 @@
+"""Files that are there whole or not at all. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+
+
+@contextmanager
+def written_whole(path: str | Path, key: str = "") -> Iterator[Path]:
+    """Gives a path beside ``path`` to write to; it takes the place of ``path`` when the block ends.
+
+    Args:
+        key: what a refusal calls the file, ``out=`` for example.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    final = Path(path).expanduser()
+    partial = final.with_name(f"{final.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        os.replace(partial, final)
+    except OSError as error:
+        raise InputError(f"{key}{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, record: dict[str, Any], key: str = "") -> None:
+    """Writes JSON for people and programs, whole or not at all."""
+    with written_whole(path, key) as partial:
+        partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", "utf-8")
