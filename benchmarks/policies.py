@@ -31,11 +31,11 @@ from foredraft.framework.cli.prompts import Item
 from foredraft.framework.cli.record import recorded
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.plugins import registry
-from foredraft.framework.profiling import Plan, measure
 from foredraft.framework.replaying import replay
 from foredraft.framework.replaying.choices import Choice, choose
 from foredraft.framework.replaying.result import Replay
-from foredraft.framework.timetable import TimeTable
+from foredraft.framework.times.profiling import Plan, measure
+from foredraft.framework.times.table import TimeTable
 from foredraft.framework.traces import DenseTrace, read_traces, write_traces
 
 DRAFTERS = ("prompt_lookup", "ngram", "quantized", "first_of")
@@ -197,7 +197,7 @@ def main() -> None:
     recording.add_argument("--prompts", type=Path, required=True)
     recording.add_argument("--per-group", type=int, default=4)
     recording.add_argument("--tokens", type=int, default=48)
-    recording.add_argument("--most-words", type=int, default=300, help="longest prompt, in words")
+    recording.add_argument("--most-words", type=int, default=520, help="longest prompt, in words")
     for name in ("times", "grid"):
         one = commands.add_parser(name, parents=[shared])
         one.add_argument("--batches", nargs="+", type=int, default=[1, 4, 8])

@@ -27,9 +27,9 @@ from foredraft.framework.records import Round
 from foredraft.framework.replaying import Comparison, compare, replay
 from foredraft.framework.replaying.choices import Choice, choose
 from foredraft.framework.replaying.stack import Stack
-from foredraft.framework.steptimes import Constant, StepTimes
-from foredraft.framework.synthetic import Drifting, Iid, Process, TwoState, synthetic_traces
-from foredraft.framework.timetable import BatchTimes, TimeTable
+from foredraft.framework.times.steps import Constant, StepTimes
+from foredraft.framework.times.table import BatchTimes, TimeTable
+from foredraft.framework.traces.synthetic import Drifting, Iid, Process, TwoState, synthetic_traces
 
 MOST = 20
 GAMMAS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20)

@@ -14,7 +14,7 @@ from .errors import ConfigError, InputError
 from .interfaces import Observer, Target
 from .listening import close_all
 from .plugins.registry import CHOSEN
-from .profiles import times_from
+from .times.profiles import times_from
 
 if TYPE_CHECKING:
     from .constraints import Constraint

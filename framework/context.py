@@ -12,7 +12,7 @@ from .device import upload
 from .noise import Noise, Stream, draw
 from .records import DraftStep
 from .sampling import Sampler
-from .steptimes import FLAT, StepTimes
+from .times.steps import FLAT, StepTimes
 from .tree import Branches
 
 if TYPE_CHECKING:
@@ -32,9 +32,13 @@ class Context:
         target: the target's session, for drafters that share its model or cache.
         member: which member of a drafter of several drafts this round, if the policy says so.
         detailed: whether an observer wants each row's ``RowDetail``.
+        apart: whether each row is a run of its own, as in a replay of many texts: policies that share
+            what they learn, or choose for all rows at once, have to keep such rows apart.
         noted: this round's notes, see ``note``: confidence and entropy ``[batch, 2]`` by position,
             NaN in rows without one.
     """
+
+    apart: bool = False
 
     def __init__(
         self,

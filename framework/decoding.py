@@ -37,8 +37,8 @@ from .policies.mixed import start_policies
 from .readback import RowRead, path_of, read_back
 from .records import Draft, DraftStep, Round, RowOutcome, Scored, Trial, Verdict
 from .requests import Answer
-from .steptimes import StepTimes
 from .stopping import CANCELLED
+from .times.steps import StepTimes
 from .tree import Branches
 
 

@@ -24,10 +24,10 @@ from .params import SamplingParams
 from .plugins.registry import CHOSEN
 from .policies.reading import policy_part
 from .processor_checks import prepare
-from .profiles import Profile
 from .records import Round
 from .requests import Answer, Request
 from .text import Prompt, TextStream, encode, reader_text
+from .times.profiles import Profile
 
 REQUESTED = (
     "max_new_tokens", "sampling", "seed", "stop", "stop_ids", "logprobs", "prompt_logprobs",

@@ -277,9 +277,12 @@ class GammaPolicy(ABC):
 
     Attributes:
         stops: whether its sessions end drafts by their law; as its spec says.
+        keeps_apart: whether a session that shares what it learns keeps rows apart that are runs of
+            their own (``Context.apart``), so that a replay may put many of them into one session.
     """
 
     stops: bool = False
+    keeps_apart: bool = False
 
     @abstractmethod
     def start(self, context: Context) -> PolicySession:

@@ -14,8 +14,8 @@ import numpy as np
 from foredraft.framework.context import Context
 from foredraft.framework.interfaces import GammaPolicy
 from foredraft.framework.records import Round, RowOutcome
-from foredraft.framework.steptimes import Constant, Seconds, StepTimes
 from foredraft.framework.theory import expected_tokens
+from foredraft.framework.times.steps import Constant, Seconds, StepTimes
 
 
 class Linear(StepTimes):

@@ -10,7 +10,7 @@ from foredraft.framework import load
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.policies.bandit import Bandit
 from foredraft.framework.policies.builtin_times import BanditConfig
-from foredraft.framework.steptimes import Constant
+from foredraft.framework.times.steps import Constant
 
 ALGORITHMS = ("ucb", "thompson")
 

@@ -11,7 +11,7 @@ from foredraft.framework import load
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.policies.builtin_times import GoodputConfig
 from foredraft.framework.policies.goodput import Goodput
-from foredraft.framework.steptimes import Constant, StepTimes
+from foredraft.framework.times.steps import Constant, StepTimes
 
 
 def goodput(**values: object) -> Goodput:
@@ -133,6 +133,13 @@ def test_it_runs_in_the_real_loop_with_rows_that_end() -> None:
     prompts = [[1, 2, 3], [4, 5], [6]]
     ours, theirs = (e.generate_many(prompts) for e in (engine, plain))
     assert [a.token_ids for a in ours] == [a.token_ids for a in theirs]
+
+
+def test_a_bad_first_round_of_many_rows_is_not_the_end() -> None:
+    """Answers begin alike, and badly: the rates of later rounds are open."""
+    world = World(lambda i: 0.0 if i < 1 else 0.7, Constant(0.2), rows=8)
+    run = world.run(goodput(), 40)
+    assert run.share(0, 1, 40) < 0.2
 
 
 def test_it_has_no_scope() -> None:

@@ -23,8 +23,8 @@ from foredraft.framework.records import Round, RowOutcome
 from foredraft.framework.replaying.engine import replay
 from foredraft.framework.replaying.stack import Stack
 from foredraft.framework.specs import PolicySpec
-from foredraft.framework.steptimes import Constant
-from foredraft.framework.synthetic import Iid, Process, TwoState, synthetic_traces
+from foredraft.framework.times.steps import Constant
+from foredraft.framework.traces.synthetic import Iid, Process, TwoState, synthetic_traces
 
 
 def optimal(**values: object) -> Optimal:

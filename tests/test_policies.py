@@ -44,6 +44,8 @@ def policy(name: str, **values: Any) -> GammaPolicy:
 class Rows:
     """As much of a context as policies of counts look at."""
 
+    apart = False
+
     def __init__(self, rows: int, answered: Sequence[int] = ()) -> None:
         self.tokens = [[0] * (3 + n) for n in answered or [0] * rows]
         self.prompt_lengths = [3] * rows

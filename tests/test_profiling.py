@@ -12,16 +12,17 @@ import torch
 from helpers import make_engine, target_of
 
 from foredraft.drafters.none import NoDrafter
-from foredraft.framework import load, profiles
+from foredraft.framework import load
 from foredraft.framework.cli.main import main
 from foredraft.framework.errors import InputError
 from foredraft.framework.interfaces import GammaPolicy, PolicySession
-from foredraft.framework.profiles import REFRESH, Profile, machine
-from foredraft.framework.profiling import Plan, measure
-from foredraft.framework.steptimes import StepTimes
 from foredraft.framework.targets.table import TableTarget
 from foredraft.framework.testing.tables import TableDrafter
-from foredraft.framework.timetable import BatchTimes, TimeTable
+from foredraft.framework.times import profiles
+from foredraft.framework.times.profiles import REFRESH, Profile, machine
+from foredraft.framework.times.profiling import Plan, measure
+from foredraft.framework.times.steps import StepTimes
+from foredraft.framework.times.table import BatchTimes, TimeTable
 
 PLAN = Plan((4, 16), (1, 2, 5), (1, 3), repeats=2, seconds=20)
 TABLE = ("target=table", "drafter=ngram", "policy.gamma=2", "max_new_tokens=4")

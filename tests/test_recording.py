@@ -19,11 +19,11 @@ from foredraft.framework.decoding import Parts, decode
 from foredraft.framework.interfaces import Drafter, Verifier
 from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
-from foredraft.framework.recording import record, walk
 from foredraft.framework.requests import Answer, Request
-from foredraft.framework.scoring import Text, score
 from foredraft.framework.targets.table import TableTarget
 from foredraft.framework.testing.tables import TableDrafter
+from foredraft.framework.traces.recording import record, walk
+from foredraft.framework.traces.scoring import Text, score
 from foredraft.verifiers.coupled import CoupledVerifier
 
 TARGET, DRAFT = table(1, 0.2), table(2, 0.0)

@@ -33,12 +33,12 @@ from foredraft.framework.replaying import Comparison, Replay, compare, replay
 from foredraft.framework.replaying.choices import Choice, choose
 from foredraft.framework.replaying.compare import share
 from foredraft.framework.requests import Request
-from foredraft.framework.steptimes import Constant, Seconds, StepTimes
-from foredraft.framework.synthetic import Drifting, Iid, TwoState, synthetic_traces
 from foredraft.framework.targets.builtin import TableConfig
 from foredraft.framework.targets.table import TableTarget, random_table
 from foredraft.framework.testing.tables import TableDrafter
+from foredraft.framework.times.steps import Constant, Seconds, StepTimes
 from foredraft.framework.traces import DenseTrace
+from foredraft.framework.traces.synthetic import Drifting, Iid, TwoState, synthetic_traces
 from foredraft.verifiers.coupled import CoupledVerifier
 from foredraft.verifiers.token import TokenVerifier
 

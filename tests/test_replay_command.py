@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cli_helpers import Cli, make_cli, refused
 
-from foredraft.framework.steptimes import Constant
-from foredraft.framework.synthetic import TwoState, synthetic_traces
-from foredraft.framework.timetable import BatchTimes, TimeTable
+from foredraft.framework.times.steps import Constant
+from foredraft.framework.times.table import BatchTimes, TimeTable
 from foredraft.framework.traces import read_traces, write_traces
+from foredraft.framework.traces.synthetic import TwoState, synthetic_traces
 
 pytestmark = pytest.mark.usefixtures("only_builtins")
 

@@ -19,9 +19,9 @@ from foredraft.framework.policies.builtin import FixedConfig
 from foredraft.framework.policies.fixed import Fixed
 from foredraft.framework.requests import Answer, Request
 from foredraft.framework.specs import DETERMINISTIC, INDEPENDENT
-from foredraft.framework.steptimes import FLAT, Constant, StepTimes
 from foredraft.framework.targets.table import TableTarget
 from foredraft.framework.testing.tables import TableDrafter
+from foredraft.framework.times.steps import FLAT, Constant, StepTimes
 from foredraft.verifiers.token import TokenVerifier
 
 pytestmark = pytest.mark.usefixtures("only_builtins")

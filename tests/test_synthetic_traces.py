@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from foredraft.framework import ConfigError
-from foredraft.framework.synthetic import (
+from foredraft.framework.traces import DenseTrace, read_traces, write_traces
+from foredraft.framework.traces.synthetic import (
     TAIL,
     Drifting,
     Iid,
@@ -19,7 +20,6 @@ from foredraft.framework.synthetic import (
     spread_entropy,
     synthetic_traces,
 )
-from foredraft.framework.traces import DenseTrace, read_traces, write_traces
 
 PROCESSES = [Iid(0.6), Drifting(0.2, 0.8, 60), TwoState((0.9, 0.3), (40, 25))]
 

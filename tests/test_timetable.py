@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from foredraft.framework.errors import InputError
-from foredraft.framework.timetable import BatchTimes, TimeTable
+from foredraft.framework.times.table import BatchTimes, TimeTable
 
 
 def size(batch: int = 1, scale: float = 1.0, **changes: Any) -> BatchTimes:

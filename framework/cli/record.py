@@ -57,8 +57,8 @@ def record(argv: list[str]) -> int:
 
 def recorded(engine: Engine, items: Sequence[Item], most: int) -> list[DenseTrace]:
     """Dense traces of all prompts, with a progress bar."""
-    from ..recording import record as walk_texts
     from ..requests import Answer
+    from ..traces.recording import record as walk_texts
 
     asked = list(zip(items, requests(engine, items), strict=True))
     found: list[DenseTrace] = []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..replaying import Comparison
-    from ..steptimes import StepTimes
+    from ..times.steps import StepTimes
     from ..traces import DenseTrace
 
 HELP = """\
@@ -65,8 +65,8 @@ def replay(argv: list[str]) -> int:
 
 
 def _traces(arguments: Arguments) -> list[DenseTrace]:
-    from ..synthetic import synthetic_traces
     from ..traces import read_traces, write_traces
+    from ..traces.synthetic import synthetic_traces
 
     if arguments.process is None:
         return [trace for path in arguments.traces for trace in read_traces(path)]
@@ -89,11 +89,11 @@ def _compare(arguments: Arguments, traces: list[DenseTrace]) -> Comparison:
 
 
 def _times(arguments: Arguments) -> StepTimes:
-    from ..steptimes import Constant
+    from ..times.steps import Constant
 
     if arguments.times is None:
         return Constant(arguments.c)
-    from ..timetable import TimeTable
+    from ..times.table import TimeTable
 
     return TimeTable.load(arguments.times)
 

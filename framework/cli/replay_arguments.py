@@ -9,7 +9,7 @@ from typing import Any
 
 from ..checks import check_range, check_whole
 from ..errors import ConfigError, InputError, near_match
-from ..synthetic import PROCESSES, Process
+from ..traces.synthetic import PROCESSES, Process
 
 LISTS = ("traces",)
 MAKING = {

@@ -10,7 +10,7 @@ from .walk_arguments import batches, requests
 
 if TYPE_CHECKING:
     from ..engine import Engine
-    from ..scoring import Text
+    from ..traces.scoring import Text
     from .walk_arguments import Words
 
 
@@ -39,7 +39,7 @@ def _made(engine: Engine, items: list[Item]) -> list[Text]:
     from ...drafters.none import NoDrafter
     from ..decoding import decode
     from ..requests import Answer
-    from ..scoring import Text
+    from ..traces.scoring import Text
 
     plain = replace(engine.parts, drafter=NoDrafter())
     answers = [Answer(request) for request in requests(engine, items)]
@@ -54,7 +54,7 @@ def _made(engine: Engine, items: list[Item]) -> list[Text]:
 
 def _recorded(engine: Engine, value: dict[str, Any], where: str) -> Text:
     """A line that ``foredraft generate`` wrote."""
-    from ..scoring import Text
+    from ..traces.scoring import Text
 
     form = next((name for name in FORMS if name in value), None)
     ids, index = value.get("token_ids"), value.get("index", 0)

@@ -16,8 +16,8 @@ from ..policies.builtin import FixedConfig
 from ..policies.fixed import Fixed
 from ..replaying import replay
 from ..requests import Answer, Request
-from ..scoring import Score, Text, score
 from ..traces import write_traces
+from ..traces.scoring import Score, Text, score
 from .scored_texts import texts_of
 from .walk_arguments import Words, batches
 

@@ -14,8 +14,8 @@ from ..errors import ConfigError, InputError, near_match
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..profiling import Plan
-    from ..timetable import BatchTimes, TimeTable
+    from ..times.profiling import Plan
+    from ..times.table import BatchTimes, TimeTable
 
 HELP = """\
 usage: foredraft times [target=NAME] [drafter=NAME] out=FILE [batch=1,4,8] [seconds=20]
@@ -50,7 +50,7 @@ class Arguments:
 
     def plan(self) -> Plan:
         """What is measured."""
-        from ..profiling import Plan
+        from ..times.profiling import Plan
 
         lists = {key: tuple(each) for key, each in self.lists.items() if key != "batch"}
         return Plan(
@@ -138,9 +138,9 @@ def _measure(arguments: Arguments) -> TimeTable:
 
     config = compose(arguments.overrides, arguments.config_dir)
     built = build(config)
-    from ..profiles import about_of, machine, moment
-    from ..profiling import measure
-    from ..timetable import TimeTable
+    from ..times.profiles import about_of, machine, moment
+    from ..times.profiling import measure
+    from ..times.table import TimeTable
 
     about = {**about_of(as_dict(config)), **machine(built.target), "when": moment()}
     plan, sizes = arguments.plan(), arguments.lists.get("batch", [1])

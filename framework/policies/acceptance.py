@@ -11,7 +11,9 @@ text, whose predictions are weighed by how well they did of late:
 
 The evidence is the overlap ``sum(min(target, draft))`` at each position reached, the chance of
 acceptance, which varies less than acceptance itself (Leviathan et al. 2023, Corollary 3.6). Rules
-that accept more or less than that are met by a factor, accepted over expected.
+that accept more or less than that are met by a factor, accepted over expected. Of rows that share
+their evidence, ``n`` in one round count as ``sqrt(n)``: they stand at like places of like texts (all
+answers begin at once), and one bad round must not end speculation for all.
 """
 
 from __future__ import annotations
@@ -46,19 +48,19 @@ class Acceptance:
 
     def learn(self, seen: Outcomes) -> None:
         """Takes in what a round showed."""
-        at, judged, overlaps = seen.lines, seen.reached_at, seen.overlap_at
         # Memory is of tokens of one row, however many rows tell about the line.
-        share = 1 / np.maximum(judged[:, :1], 1)
+        weight = 1 / np.sqrt(np.maximum(seen.reached_at[:, :1], 1))
+        at, judged, overlaps = seen.lines, seen.reached_at * weight, seen.overlap_at * weight
         count = judged.sum(1)
-        slow, keep = self._slow(at), np.exp(-count * share[:, 0] / self.memory)
+        slow, keep = self._slow(at), np.exp(-count * weight[:, 0] / self.memory)
         found, expected = overlaps.sum(1), (judged * slow).sum(1)
         self.lead[at] = self.lead[at] * keep + self._gain(at, slow, judged, overlaps)
-        self.stood[at] = self.stood[at] * keep + seen.accepted_at.sum(1)
+        self.stood[at] = self.stood[at] * keep + (seen.accepted_at * weight).sum(1)
         self.promised[at] = self.promised[at] * keep + found
         keep = keep ** (1 / FAST)
         self.recent[at] = self.recent[at] * keep + found
         self.expected[at] = self.expected[at] * keep + expected
-        still = np.where(judged > 0, np.exp(-judged * share / self.memory), 1.0)
+        still = np.where(judged > 0, np.exp(-judged * weight / self.memory), 1.0)
         self.hits[at] = self.hits[at] * still + overlaps
         self.reached[at] = self.reached[at] * still + judged
 
@@ -90,7 +92,7 @@ class Acceptance:
         both: Floats = trust * fast.cumprod(1) + (1 - trust) * slow.cumprod(1)
         return both
 
-    def _gain(self, lines: Counts, slow: Floats, judged: Counts, overlaps: Floats) -> Floats:
+    def _gain(self, lines: Counts, slow: Floats, judged: Floats, overlaps: Floats) -> Floats:
         """``[n]``, by how much the fast view would have given the round the greater likelihood."""
         slow = _rates(slow)
         fast = _rates(slow * self._factor(lines)[:, None])

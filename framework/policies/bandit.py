@@ -24,11 +24,7 @@ SPREAD = 0.5  # of a round's tokens, over their mean, before there are rounds to
 
 
 class Bandit(GammaPolicy):
-    """Arms are gammas, or members of ``drafter=one_of``.
-
-    Attributes:
-        keeps_apart: its sessions know how to keep rows apart that are runs of their own, in a replay.
-    """
+    """Arms are gammas, or members of ``drafter=one_of``."""
 
     keeps_apart = True
 
@@ -49,7 +45,7 @@ class BanditSession(PolicySession):
         super().__init__(context, config)
         self.over_drafters = config.over == DRAFTERS
         self.arms = [config.gamma] * config.members if self.over_drafters else list(config.arms)
-        self.apart = bool(getattr(context, "apart", False))
+        self.apart = context.apart
         shape = (context.rows if self.apart else 1, len(self.arms))
         self.plays, self.rows = np.zeros(shape), np.zeros(shape)
         self.tokens, self.squares, self.seconds = (np.zeros(shape) for _ in range(3))

@@ -73,6 +73,11 @@ class GoodputConfig(TimedConfig):
         """All rows share what is learnt."""
         return BATCH
 
+    @property
+    def batch(self) -> None:
+        """The running batch's size is what counts."""
+        return None
+
 
 @dataclass
 class BanditConfig:

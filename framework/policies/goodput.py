@@ -17,11 +17,7 @@ PLAIN = 2  # plain steps that are timed where the table is wrong
 
 class Goodput(GammaPolicy):
     """Controls what counts, as TurboSpec does (Liu et al. 2024, arXiv:2406.14066): tokens per second
-    of all rows together, by the seconds that rounds were seen to take.
-
-    Attributes:
-        keeps_apart: as for ``Bandit``.
-    """
+    of all rows together, by the seconds that rounds were seen to take."""
 
     keeps_apart = True
 
@@ -36,7 +32,7 @@ class GoodputSession(OptimalSession):
     """All rows share one state: a round costs what its widest row needs, so one gamma serves all."""
 
     def choose(self) -> Counts:
-        if getattr(self.context, "apart", False):
+        if self.context.apart:
             return super().choose()
         rows, lines = self.context.rows, self.lines[:1]
         if self._doubtful():

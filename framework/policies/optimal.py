@@ -36,7 +36,7 @@ class OptimalSession(TimedPolicySession):
 
     def _row_costs(self) -> tuple[Floats, Floats]:
         """``[rows, most + 1]``, by the context of each row; a single line where one serves all."""
-        batch = getattr(self.config, "batch", None) or self.context.rows
+        batch = self.config.batch or self.context.rows
         lengths = [len(row) - 1 for row in self.context.tokens]
         longest, least = max(lengths) // BUCKET, min(lengths) // BUCKET
         if longest == least or len(self.acceptance.lead) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..steptimes import StepTimes
+from ..times.steps import StepTimes
 from .rows import Floats
 
 BUCKET = 128  # ids of context that are taken together

@@ -57,7 +57,7 @@ class RowPolicySession(PolicySession):
     def __init__(self, context: Context, config: Any = None) -> None:
         super().__init__(context, config)
         # Rows of a replay can be runs of their own: then nothing is shared.
-        alone = config.scope == REQUEST or getattr(context, "apart", False)
+        alone = config.scope == REQUEST or context.apart
         self.lines = np.arange(context.rows) if alone else np.zeros(context.rows, dtype=np.int64)
         self.open(int(self.lines.max()) + 1)
 

@@ -62,7 +62,7 @@ def from_part(chosen: Any, batch: int = 1) -> Choice:
         raise ConfigError(f"{spec.name!r} is no policy.")
     # The name is refused in live runs by its own factory.
     policy = Oracle() if spec.name == "oracle" else make_part(spec, config)
-    local = spec.ability("row_local", config) or getattr(policy, "keeps_apart", False)
+    local = spec.ability("row_local", config) or policy.keeps_apart
     together = local and spec.ability("repeatable", config)
     return Choice(spec.name, policy, together, spec.ability("stops", config))
 

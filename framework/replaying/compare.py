@@ -12,9 +12,9 @@ from ..interfaces import GammaPolicy
 from ..policies.builtin import FixedConfig
 from ..policies.fixed import Fixed
 from ..policies.oracle import Oracle
-from ..steptimes import FLAT, StepTimes
-from ..synthetic import alphas_of
+from ..times.steps import FLAT, StepTimes
 from ..traces import DenseTrace
+from ..traces.synthetic import alphas_of
 from .choices import Choice
 from .engine import replay
 from .informed import Informed

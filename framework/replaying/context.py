@@ -13,7 +13,7 @@ from torch import Tensor
 from ..context import Context
 from ..errors import ConfigError
 from ..records import DraftStep
-from ..steptimes import StepTimes
+from ..times.steps import StepTimes
 from .stack import Counts, Stack
 
 ABSENT = ("target", "sampler", "noise")
@@ -28,8 +28,6 @@ class ReplayContext(Context):
         stack: all traces of the replay.
         traces: ``[rows]``, which trace each row is.
         at: ``[rows]``, the place where each row stands.
-        apart: whether each row is a run of its own, a batch of 1: policies that share what they
-            learn, or choose for all rows at once, have to keep such rows apart.
     """
 
     def __init__(self, stack: Stack, traces: Counts, times: StepTimes, apart: bool) -> None:

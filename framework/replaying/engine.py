@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..guard import blame, check_gammas
 from ..interfaces import GammaPolicy
 from ..records import Round
-from ..steptimes import FLAT, Seconds, StepTimes
+from ..times.steps import FLAT, Seconds, StepTimes
 from ..traces import DenseTrace
 from .lane import Lane
 from .outcomes import outcomes

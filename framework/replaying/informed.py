@@ -8,8 +8,8 @@ import numpy as np
 from ..context import Context
 from ..errors import ConfigError
 from ..interfaces import GammaPolicy, PolicySession
-from ..synthetic import alphas_of
 from ..theory import expected_tokens
+from ..traces.synthetic import alphas_of
 from .context import ReplayContext
 from .stack import Costs, Counts, Stack
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..guard import check_go_on
 from ..interfaces import GammaPolicy, PolicySession
-from ..steptimes import StepTimes
+from ..times.steps import StepTimes
 from .context import ReplayContext, ReplayStep
 from .stack import Counts, OfBatch, Stack
 

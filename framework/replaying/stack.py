@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..steptimes import Seconds, StepTimes
+from ..times.steps import Seconds, StepTimes
 from ..traces import DenseTrace
 
 Counts = NDArray[np.int64]

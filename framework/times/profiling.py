@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-from ..verifiers.greedy import GreedyVerifier
-from .clock import hidden, now
-from .context import Context
-from .decoding import Batch, Parts
-from .errors import ForedraftError
-from .interfaces import Drafter, GammaPolicy, PolicySession, Target
-from .params import SamplingParams
-from .records import Draft
-from .requests import Answer, Request
-from .timetable import BatchTimes
+from ...verifiers.greedy import GreedyVerifier
+from ..clock import hidden, now
+from ..context import Context
+from ..decoding import Batch, Parts
+from ..errors import ForedraftError
+from ..interfaces import Drafter, GammaPolicy, PolicySession, Target
+from ..params import SamplingParams
+from ..records import Draft
+from ..requests import Answer, Request
+from .table import BatchTimes
 
 CONTEXTS, WIDTHS, GAMMAS = (64, 512), (1, 2, 3, 5, 9, 17), (1, 2, 4, 8)
 TARGET_SHARE = 0.65  # of the time allowed; the rest is for drafting

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InputError
-from .files import written_whole
+from ..errors import InputError
+from ..files import written_whole
 
 FORMAT = "foredraft-traces-1"
 NUMBERS = ("overlaps", "confidences", "entropies")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .decoding import Parts
-from .params import SamplingParams
+from ..decoding import Parts
+from ..params import SamplingParams
+from ..requests import Answer, Request
+from .dense import DenseTrace
 from .recording import Walk, walk
-from .requests import Answer, Request
-from .traces import DenseTrace
 
 Floats = NDArray[np.float64]
 

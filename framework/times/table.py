@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError
-from .files import write_json
-from .steptimes import Seconds, StepTimes
+from ..errors import InputError
+from ..files import write_json
+from .steps import Seconds, StepTimes
 
 FORMAT = "foredraft times 1"
 MOST = 1 << 31

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import check_range, check_whole
-from .errors import ConfigError
-from .traces import DenseTrace
+from ..checks import check_range, check_whole
+from ..errors import ConfigError
+from .dense import DenseTrace
 
 TAIL = 50
 Floats = NDArray[np.float64]

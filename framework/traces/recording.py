@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from .decoding import Batch, Parts
-from .device import upload
-from .errors import ConfigError
-from .interfaces import Verifier
-from .policies.builtin import FixedConfig
-from .policies.fixed import Fixed
-from .readback import RowRead
-from .records import Trial, Verdict
-from .requests import Answer
-from .traces import DenseTrace
-from .verdicts import law_at
+from ..decoding import Batch, Parts
+from ..device import upload
+from ..errors import ConfigError
+from ..interfaces import Verifier
+from ..policies.builtin import FixedConfig
+from ..policies.fixed import Fixed
+from ..readback import RowRead
+from ..records import Trial, Verdict
+from ..requests import Answer
+from ..verdicts import law_at
+from .dense import DenseTrace
 
 Texts = Sequence[Sequence[int]]
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from .errors import InputError
-from .fetch import cache_folder
-from .interfaces import Drafter, Target
-from .observing import versions
+from ..errors import InputError
+from ..fetch import cache_folder
+from ..interfaces import Drafter, Target
+from ..observing import versions
 from .profiling import Plan, measure
-from .steptimes import StepTimes
-from .timetable import BatchTimes, TimeTable
+from .steps import StepTimes
+from .table import BatchTimes, TimeTable
 
 CACHED, REFRESH = "cached", "refresh"
 WHEN = "when"  # the one thing about a table that makes it no other table

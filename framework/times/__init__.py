@@ -1,0 +1,1 @@
+"""What steps cost: tables, measuring them, and keeping what was measured."""
