@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cli_helpers import Cli, make_cli, refused
 
+from foredraft.framework.cli.scoring_run import rate
 from foredraft.framework.traces import read_traces
 
 TABLE = ("target=table", "sampling.temperature=1", "max_new_tokens=24")
@@ -40,6 +41,31 @@ def test_every_drafter_and_temperature_has_a_row(cli: Cli) -> None:
     assert alphas["none"] is None and 0 < alphas["prompt_lookup"] < 1
     plain = next(row for row in rows if row["drafter"] == "none" and "tau_live" in row)
     assert plain["tau_live"] == plain["tau_predicted"] == 1 and plain["tau_error"] == 0
+
+
+def test_a_live_runs_alpha_is_within_the_intervals(cli: Cli) -> None:
+    Path("many.jsonl").write_text("".join(f'{{"prompt": "{i % 4} {i % 3}"}}\n' for i in range(24)))
+    words = ("drafter=ngram,prompt_lookup", "live=1", "prompts=many.jsonl", "out=s.json")
+    done = cli("score", *TABLE, *words, "runtime.batch_size=8")
+    assert done.code == 0 and "±" in done.out
+    for row in json.loads(Path("s.json").read_text())["rows"]:
+        within = (row["alpha_within"] ** 2 + row["alpha_live_within"] ** 2) ** 0.5
+        assert 0 < within < 0.2
+        assert abs(row["alpha"] - row["alpha_live"]) < within
+
+
+def test_the_interval_is_over_texts_and_covers_as_it_says() -> None:
+    """Places of one text are alike, so that an interval over places would cover far less."""
+    draws = np.random.default_rng(1)
+    covered = []
+    for _ in range(600):
+        rates, counts = draws.beta(4, 4, 12), draws.integers(5, 60, 12)
+        value, within = rate(list(rates * counts), counts.tolist())
+        assert value is not None and within is not None
+        covered.append(abs(value - 0.5) < within)
+    assert 0.92 < np.mean(covered) < 0.98
+    assert rate([], []) == rate([0.0], [0]) == (None, None)
+    assert rate([3.0], [4]) == (0.75, None)
 
 
 def test_recorded_answers_are_scored_as_they_are(cli: Cli) -> None:

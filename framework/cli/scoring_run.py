@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import t
 
 from ..decoding import decode
 from ..engine import Engine
@@ -92,16 +93,34 @@ class Run:
         for heading in shown:
             table.add_column(heading, justify="right")
         for row in self.rows:
-            table.add_row(row["drafter"], *(_cell(key, row.get(key)) for key in shown.values()))
+            table.add_row(row["drafter"], *(_cell(key, row) for key in shown.values()))
         return table
 
 
 def figures(scores: Sequence[Score]) -> dict[str, Any]:
     """Alpha over all places with a draft, and the share of such places."""
     drafted = np.concatenate([one.drafted for one in scores])
-    overlaps = np.concatenate([one.overlaps for one in scores])
-    alpha = float(overlaps[drafted].mean()) if drafted.any() else None
-    return {"alpha": alpha, "drafted": float(drafted.mean()), "places": len(drafted)}
+    counts = [int(one.drafted.sum()) for one in scores]
+    alpha, within = rate([float(one.overlaps[one.drafted].sum()) for one in scores], counts)
+    return {
+        "alpha": alpha,
+        "alpha_within": within,
+        "drafted": float(drafted.mean()),
+        "places": len(drafted),
+    }
+
+
+def rate(sums: Sequence[float], counts: Sequence[int]) -> tuple[float | None, float | None]:
+    """A mean over all places of several texts, and half its 95 % interval: texts are what is drawn
+    at random, and places of one text are alike (ratio of sums, linearised; t with texts - 1)."""
+    found, seen = np.array(sums), np.array(counts)
+    if not seen.any():
+        return None, None
+    mean, texts = float(found.sum() / seen.sum()), len(seen)
+    if texts < 2:
+        return mean, None
+    error = np.sqrt(((found - mean * seen) ** 2).sum() * texts / (texts - 1)) / seen.sum()
+    return mean, float(t.ppf(0.975, texts - 1) * error)
 
 
 def predicted(scores: Sequence[Score], gamma: int) -> dict[str, Any]:
@@ -111,17 +130,20 @@ def predicted(scores: Sequence[Score], gamma: int) -> dict[str, Any]:
     return {"gamma": gamma, "tau_predicted": float(found.tokens.sum() / found.rounds.sum())}
 
 
-def lived(metrics: Metrics, expected: float) -> dict[str, Any]:
-    """What a live run had, and by how much the prediction was off."""
-    assert metrics.tau is not None
+def lived(runs: Sequence[Metrics], expected: float) -> dict[str, Any]:
+    """What live runs, one per text, had, and by how much the prediction was off."""
+    alpha, within = rate([one.overlap for one in runs], [one.reached for one in runs])
+    tau = total(runs).tau
+    assert tau is not None
     return {
-        "alpha_live": metrics.alpha,
-        "tau_live": metrics.tau,
-        "tau_error": expected / metrics.tau - 1,
+        "alpha_live": alpha,
+        "alpha_live_within": within,
+        "tau_live": tau,
+        "tau_error": expected / tau - 1,
     }
 
 
-def _decoded(engine: Engine, texts: Sequence[Text], gamma: int) -> Metrics:
+def _decoded(engine: Engine, texts: Sequence[Text], gamma: int) -> list[Metrics]:
     """Live runs of the prompts of all texts."""
     parts = replace(engine.parts, policy=Fixed(FixedConfig(gamma)))
     sampling, seed = engine.defaults.sampling, engine.defaults.seed
@@ -132,12 +154,15 @@ def _decoded(engine: Engine, texts: Sequence[Text], gamma: int) -> Metrics:
     for batch in batches(answers, engine.defaults.batch_size):
         for _ in decode(parts, list(batch)):
             pass
-    return total(answer.metrics for answer in answers)
+    return [answer.metrics for answer in answers]
 
 
-def _cell(key: str, value: float | None) -> str:
+def _cell(key: str, row: dict[str, Any]) -> str:
+    value, within = row.get(key), row.get(f"{key}_within")
     if value is None:
         return "-"
+    if within is not None:
+        return f"{value:.3f} ±{within:.3f}"
     if key in ("drafted", "tau_error"):
         return f"{value:+.1%}" if key == "tau_error" else f"{value:.0%}"
     return f"{value:g}" if key == "temperature" else f"{value:.3f}"
