@@ -89,6 +89,7 @@ class Metrics:
             "accept_rate": self.accept_rate,
             "alpha": self.alpha,
             "accept_rate_at": rates,
+            "reached_at": list(self.reached_at),
             "time": dict(self.seconds),
         }
 

@@ -74,6 +74,7 @@ def test_metrics_by_hand() -> None:
     assert (metrics.reached_at, metrics.accepted_at) == ([4, 4, 3], [4, 4])
     shown = metrics.as_dict()
     assert shown["accept_rate_at"] == [1.0, 1.0, 0.0]
+    assert shown["reached_at"] == [4, 4, 3]
     assert shown["waste"] == 3
 
 

@@ -7,8 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import mul
 from typing import Any
 
 from ..errors import ForedraftError, InputError
@@ -121,17 +119,12 @@ def _count_round(run: Run, record: dict[str, Any]) -> None:
 
 
 def _metrics(value: dict[str, Any]) -> Metrics:
-    """Counters from their JSON, which has no counts by position: those are reckoned from the rates,
-    as if every draft had gone on until a rejection."""
-    accepted, rate, rates = value["accepted"], value["accept_rate"] or 0.0, value["accept_rate_at"]
-    reached = accepted / rate if rate else min(value["rounds"], value["drafted"])
-    shares = list(accumulate([1.0, *rates[:-1]], mul))[: len(rates)]
-    reached_at = [round(reached * share / sum(shares)) for share in shares]
-    pairs = zip(reached_at, rates, strict=True)
-    metrics = Metrics(value["rounds"], value["drafted"], accepted, value["emitted"])
-    metrics.reached_at = reached_at
-    metrics.accepted_at = [round(count * share) for count, share in pairs]
-    metrics.overlap = (value["alpha"] or 0.0) * sum(reached_at)
+    """Counters from their JSON."""
+    counts = (value[name] for name in ("rounds", "drafted", "accepted", "emitted"))
+    metrics = Metrics(*counts, reached_at=[int(count) for count in value["reached_at"]])
+    pairs = zip(metrics.reached_at, value["accept_rate_at"], strict=True)
+    metrics.accepted_at = [round(count * rate) for count, rate in pairs]
+    metrics.overlap = (value["alpha"] or 0.0) * metrics.reached
     metrics.spend({phase: float(seconds) for phase, seconds in value["time"].items()})
     return metrics
 
