@@ -120,8 +120,8 @@ def _count_round(run: Run, record: dict[str, Any]) -> None:
 
 def _metrics(value: dict[str, Any]) -> Metrics:
     """Counters from their JSON."""
-    counts = (value[name] for name in ("rounds", "drafted", "accepted", "emitted"))
-    metrics = Metrics(*counts, reached_at=[int(count) for count in value["reached_at"]])
+    metrics = Metrics(value["rounds"], value["drafted"], value["accepted"], value["emitted"])
+    metrics.reached_at = [int(count) for count in value["reached_at"]]
     pairs = zip(metrics.reached_at, value["accept_rate_at"], strict=True)
     metrics.accepted_at = [round(count * rate) for count, rate in pairs]
     metrics.overlap = (value["alpha"] or 0.0) * metrics.reached
