@@ -66,13 +66,22 @@ class Noise:
             sample = torch.tensor(samples, dtype=torch.int64, device=device)
             # The first sample's noise is that of a request for a single one.
             self.keys = torch.where(sample > 0, _absorb(self.keys, sample), self.keys)
+        self._rounds: dict[Stream, tuple[int, Tensor]] = {}  # the newest round's key of each stream
 
     def uniform(self, stream: Stream, round_index: int, start: int, count: int) -> Tensor:
         """Uniforms in [0, 1) for positions ``start .. start+count-1``: float64 ``[batch, count]``."""
         positions = torch.arange(start, start + count, dtype=torch.int64, device=self.keys.device)
-        key = _absorb(_absorb(self.keys, int(stream)), round_index)
+        key = self._key(stream, round_index)
         bits = _absorb(key.unsqueeze(1), positions.unsqueeze(0))
         return _shift_right(bits, 11).double() * 2.0**-53
+
+    def _key(self, stream: Stream, round_index: int) -> Tensor:
+        """``[batch]``; a drafter asks for the same one at every position."""
+        known = self._rounds.get(stream)
+        if known is None or known[0] != round_index:
+            known = round_index, _absorb(_absorb(self.keys, int(stream)), round_index)
+            self._rounds[stream] = known
+        return known[1]
 
     def gumbel(self, positions: Tensor, vocab: int) -> Tensor:
         """Standard Gumbel noise keyed by request and absolute position, whatever the round:
@@ -87,6 +96,7 @@ class Noise:
     def select(self, rows: list[int]) -> None:
         """Keeps the given rows, in that order."""
         self.keys = self.keys[torch.tensor(rows, dtype=torch.int64, device=self.keys.device)]
+        self._rounds.clear()
 
 
 def _signed(value: int) -> int:

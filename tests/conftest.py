@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,12 +19,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 torch.set_num_threads(1)
 
+# Thousands of answers make the collector walk through all of torch and transformers again and again:
+# half of the time of a test by draws, if it may.
+gc.set_threshold(50_000, 20, 100)
+
 
 @pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
+def seeded(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests may use the global generator, each from the same start."""
     torch.manual_seed(0)
     yield
+    if request.node.get_closest_marker("model"):
+        gc.collect()  # a model that is left in a cycle is half a gigabyte
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from foredraft.framework.testing.kit import (
     run_checks,
     subject_of,
 )
+from foredraft.framework.testing.kit.process import seldom_collected
 from foredraft.framework.testing.kit.report import FAILED, PASSED, SKIPPED
 from foredraft.framework.testing.kit.verifiers.reads import HostRead, watched
 from foredraft.verifiers.token import TokenVerifier
@@ -122,6 +124,25 @@ def test_nothing_is_watched_afterwards() -> None:
         X.tolist()
     assert X.tolist() == [1.0, 0.0, 2.0] and "tolist" not in vars(Tensor)
     assert bool(X.any()) and X.to("cpu") is X
+
+
+@pytest.mark.parametrize("before", [(700, 10, 10), (10**6, 5, 500), (0, 10, 10)])
+def test_the_collector_is_what_it_was_after_a_check(before: tuple[int, int, int]) -> None:
+    """It is made to come seldom, never more often, and one that is off stays off."""
+    ours = gc.get_threshold()
+    gc.set_threshold(*before)
+    try:
+        with pytest.raises(ZeroDivisionError), seldom_collected():
+            inside = gc.get_threshold()
+            raise ZeroDivisionError
+        assert gc.get_threshold() == before
+    finally:
+        gc.set_threshold(*ours)
+    if before[0]:
+        assert all(a >= b for a, b in zip(inside, (*before[:1], 20, 100), strict=True))
+        assert inside[0] >= 50_000
+    else:
+        assert inside == before
 
 
 # --- config and import -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a part shares with the whole process: the global random generators, and its memory."""
+"""What a part shares with the whole process: the global random generators, memory and its collector."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+THRESHOLDS = (50_000, 20, 100)  # of the collector's three generations
 
 
 def generator_states() -> dict[str, Any]:
@@ -44,6 +46,20 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     return bool(np.array_equal(one, other))
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Lets many more objects be made between two collections: each of them walks through all that
+    torch and transformers hold, which takes a third of the time where thousands of answers are drawn.
+    """
+    before = gc.get_threshold()
+    if before[0]:  # 0 is off
+        gc.set_threshold(*(max(pair) for pair in zip(before, THRESHOLDS, strict=True)))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import torch
 
 from ...errors import ConfigError, near_match
 from .checks import Check, CheckFailed, NotApplicable, checks_of
+from .process import seldom_collected
 from .subject import Subject
 
 PASSED, FAILED, SKIPPED, EXPECTED = "passed", "failed", "skipped", "expected failure"
@@ -60,7 +61,8 @@ def run_check(check: Check, subject: Subject, expected: Mapping[str, str] | None
     try:
         if check.gpu and not torch.cuda.is_available():
             raise NotApplicable("no CUDA device is at hand")
-        check.run(subject)
+        with seldom_collected():
+            check.run(subject)
     except NotApplicable as skip:
         status, detail = SKIPPED, str(skip)
     except CheckFailed as failure:

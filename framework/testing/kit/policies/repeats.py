@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from unittest.mock import patch
 
 from ....interfaces import GammaPolicy
@@ -83,11 +84,11 @@ def _clocks() -> Iterator[Callable[[float], None]]:
 )
 def no_state_across_runs(subject: Subject) -> None:
     _needs_repeatable(subject)
+    first = _first_runs(subject)
 
     def run(earlier: str, tokens: int) -> str | None:
         stage, asked = Stage(subject.seed), requests(2, tokens, seed=subject.seed)
-        alone = play(subject, subject.build(), stage, asked)
-        policy = subject.build()
+        alone, policy = first(tokens), subject.build()
         play(subject, policy, replace(stage, drafter=earlier), requests(3, tokens, seed=99))
         again = play(subject, policy, stage, asked)
         beside = _interleaved(subject, policy, replace(stage, drafter=earlier), tokens)
@@ -95,6 +96,17 @@ def no_state_across_runs(subject: Subject) -> None:
         return found or difference(alone, beside, "in a first run", "beside another")
 
     ascending([{"earlier": d, "tokens": n} for n in (3, 20) for d in DRAFTERS], run)
+
+
+def _first_runs(subject: Subject) -> Callable[[int], Trace]:
+    """A new policy's run of two requests of so many tokens; cases that compare with it share it."""
+
+    @cache
+    def first(tokens: int) -> Trace:
+        asked = requests(2, tokens, seed=subject.seed)
+        return play(subject, subject.build(), Stage(subject.seed), asked)
+
+    return first
 
 
 def _interleaved(subject: Subject, policy: GammaPolicy, other: Stage, tokens: int) -> Trace:
@@ -119,10 +131,11 @@ _INTERRUPTED = "the kit ends this run"
     "Users stop streams, and a server goes on after a failed request.",
 )
 def interrupted_runs(subject: Subject) -> None:
+    first = _first_runs(subject)
+
     def run(ended_by: str, after: int) -> str | None:
         stage, asked = Stage(subject.seed), requests(2, 16, seed=subject.seed)
-        alone = play(subject, subject.build(), stage, asked)
-        policy = subject.build()
+        alone, policy = first(16), subject.build()
         _cut_short(subject, policy, ended_by, after)
         again = play(subject, policy, stage, asked)
         if not _repeatable(subject):

@@ -6,7 +6,7 @@ from ....requests import Request
 from ....specs import PolicySpec
 from ..checks import NotApplicable, ascending, check
 from ..subject import Subject
-from .runs import Trace, difference, play
+from .runs import Choice, Trace, difference, play
 from .stage import Stage, requests
 
 ROUNDS = 8
@@ -19,11 +19,12 @@ ROUNDS = 8
 )
 def rows_independent(subject: Subject) -> None:
     _needs_local_rows(subject)
+    run_alone = _Alone(subject, ROUNDS)
 
     def run(rows: int, drafter: str) -> str | None:
         asked = requests(rows, 200, (1.0, 0.0, 0.7), seed=subject.seed)
         stage = Stage(subject.seed, drafter)
-        alone = _alone(subject, stage, asked, ROUNDS)
+        alone = run_alone(stage, asked)
         together = (
             play(subject, subject.build(), stage, order, ROUNDS) for order in (asked, asked[::-1])
         )
@@ -33,14 +34,22 @@ def rows_independent(subject: Subject) -> None:
     ascending([{"rows": r, "drafter": d} for r in (2, 4) for d in ("close", "same", "wrong")], run)
 
 
-def _alone(
-    subject: Subject, stage: Stage, asked: list[Request], rounds: int | None = None
-) -> Trace:
-    """Every request in a batch of its own."""
-    whole = Trace()
-    for one in asked:
-        whole.choices |= play(subject, subject.build(), stage, [one], rounds).choices
-    return whole
+class _Alone:
+    """Every request in a batch of its own; one that several cases ask for is run once."""
+
+    def __init__(self, subject: Subject, rounds: int | None = None) -> None:
+        self.subject, self.rounds = subject, rounds
+        self.seen: dict[tuple[str, str], dict[int, list[Choice]]] = {}
+
+    def __call__(self, stage: Stage, asked: list[Request]) -> Trace:
+        whole = Trace()
+        for one in asked:
+            key = stage.drafter, repr(one)
+            if key not in self.seen:
+                policy = self.subject.build()
+                self.seen[key] = play(self.subject, policy, stage, [one], self.rounds).choices
+            whole.choices |= self.seen[key]
+        return whole
 
 
 @check(
@@ -50,6 +59,7 @@ def _alone(
 )
 def row_fates(subject: Subject) -> None:
     _needs_local_rows(subject)
+    run_alone = _Alone(subject)
 
     def run(rows: int, ends: str, drafter: str) -> str | None:
         stage = Stage(subject.seed, drafter)
@@ -58,7 +68,7 @@ def row_fates(subject: Subject) -> None:
         asked = requests(rows, limits, (1.0, 0.0, 0.7), seed=subject.seed)
         cancel = early if ends == "cancelled" else {}
         together = play(subject, subject.build(), stage, asked, cancel=cancel)
-        alone = _alone(subject, stage, asked)
+        alone = run_alone(stage, asked)
         return difference(together, alone, "when others left before it", "alone")
 
     ascending(

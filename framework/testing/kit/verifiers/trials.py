@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 import torch
@@ -65,8 +66,12 @@ def rows_of(subject: Subject, kind: DraftKind, count: int, width: int) -> list[R
     ]
 
 
+@lru_cache(maxsize=1 << 12)
 def random_row(seed: int, kind: DraftKind, nodes: int, greedy: bool) -> Row:
-    """A row of ``nodes`` drafted tokens, drawn from laws that agree with the target's in part."""
+    """A row of ``nodes`` drafted tokens, drawn from laws that agree with the target's in part.
+
+    Most checks ask for the same ones; nobody writes to them, since a trial holds copies.
+    """
     generator = torch.Generator().manual_seed(seed)
     parents = (
         _random_parents(random.Random(seed), nodes) if kind.tree else list(range(-1, nodes - 1))
