@@ -102,8 +102,10 @@ class Acceptance:
 
     def _slow(self, lines: Counts) -> Floats:
         hits, reached, prior = self.hits[lines], self.reached[lines], self.prior
-        pool = (hits.sum(1) + prior * self.alpha) / (reached.sum(1) + prior)
-        rates: Floats = (hits + prior * pool[:, None]) / (reached + prior)
+        # What the other positions show: a position's own evidence would count twice.
+        others, seen = hits.sum(1, keepdims=True) - hits, reached.sum(1, keepdims=True) - reached
+        pool = (others + prior * self.alpha) / (seen + prior)
+        rates: Floats = (hits + prior * pool) / (reached + prior)
         return rates
 
     def _factor(self, lines: Counts) -> Floats:

@@ -31,7 +31,7 @@ class TimedConfig:
 
     max_gamma: int = 16
     memory: float = 64.0
-    prior: float = 3.0
+    prior: float = 2.0
     alpha: float = 0.6
     probe: float = 0.01
     frozen: bool = False
