@@ -78,6 +78,14 @@ def test_recorded_answers_are_scored_as_they_are(cli: Cli) -> None:
     assert rows[0] == rows[1]
 
 
+def test_a_drafter_that_cannot_be_built_costs_no_other(cli: Cli) -> None:
+    words = ("drafter=ngram,cascade,prompt_lookup", "prompts=p.jsonl", "out=s.json")
+    done = cli("score", *TABLE, *words)
+    assert done.code == 2 and "model" in done.err.splitlines()[-1] and "ngram" in done.out
+    (row,) = json.loads(Path("s.json").read_text())["rows"]
+    assert row["drafter"] == "ngram"
+
+
 def test_scores_feed_replay(cli: Cli) -> None:
     words = ("drafter=ngram,prompt_lookup", "traces=s.npz", "most=3", "prompts=p.jsonl")
     assert cli("score", *TABLE, *words).code == 0

@@ -42,15 +42,18 @@ def score(argv: list[str]) -> int:
     from .scoring_run import Run
 
     run = Run(words, temperatures, live)
-    with bar("scoring", len(drafters)) as advance:
-        for name, engine in words.engines(drafters):
-            run.add(name, engine)
-            advance(1)
-    console().print(run.table())
-    if traces is not None:
-        run.save_traces(traces, most)
-    if out is not None:
-        write_json(out, {"arguments": list(argv), "rows": run.rows}, "out=")
+    try:
+        with bar("scoring", len(drafters)) as advance:
+            for name, engine in words.engines(drafters):
+                run.add(name, engine)
+                advance(1)
+    finally:  # what was scored before a drafter that cannot be is kept
+        if run.rows:
+            console().print(run.table())
+            if traces is not None:
+                run.save_traces(traces, most)
+            if out is not None:
+                write_json(out, {"arguments": list(argv), "rows": run.rows}, "out=")
     return 0
 
 
