@@ -11,7 +11,7 @@ from .config.build import Built, build
 from .decoding import Parts
 from .engine import Defaults, Engine
 from .errors import ConfigError, InputError
-from .interfaces import Observer, Target
+from .interfaces import Drafter, Observer, Target
 from .listening import close_all
 from .plugins.registry import CHOSEN
 from .times.profiles import times_from
@@ -88,15 +88,16 @@ def engine_from(
     target: Target | None = None,
     same_target: bool = False,
     observers: Sequence[Observer] = (),
+    drafter: Drafter | None = None,
 ) -> Engine:
     """An engine from a composed config.
 
     Args:
-        target: used in place of the config's.
+        target, drafter: used in place of the config's.
         same_target: it was built from this very config; results name it as the config does.
         observers: more of them than the config lists; whoever made them closes them.
     """
-    built = build(config, target)
+    built = build(config, target, drafter)
     own = type(target).__name__ if target is not None and not same_target else None
     try:
         engine = _engine(built, as_dict(config), observers, own)

@@ -280,12 +280,25 @@ WRITTEN = {
 }
 # Commands that load a target.
 TARGETED = ("generate", "record", "score")
+# Folders of sweeps that other commands read.
+SWEEPS = ("first", "second")
+SHORT = (
+    "target=table",
+    "max_new_tokens=4",
+    "bench.repeats=1",
+    "task=file",
+    "task.file=questions.jsonl",
+)
 
 
 def write_files(line: str, cli: Cli) -> None:
     """The files that a command reads."""
     Path("questions.jsonl").write_text('{"prompt": "0 1 2"}\n')
     Path("corpus.txt").write_text("0 1 2")
+    for name in SWEEPS:
+        if re.search(rf"(resume=| ){name}\b", line):
+            words = ["grid.drafter=[ngram]", f"bench.dir={name}", *SHORT]
+            assert cli("bench", *words).code == 0
     for name, command in WRITTEN.items():
         if f"={name}" in line and f"out={name}" not in line:
             assert cli(*unquoted(f"foredraft {command}")).code == 0
@@ -322,6 +335,10 @@ def test_every_command_runs_on_a_table(page: Path, line: str, cli: Cli) -> None:
     if words[0] in ("fit", "times") and "policy=specdecpp" not in words:
         words = [word for word in words if not word.startswith("target")]
         words.append("target=table")
+    if words[0] == "check" and not any(word.startswith("--") for word in words):
+        words += ["--only", "light_import", "rollback"]  # test_kit_drafters.py runs them all
+    if words[0] == "bench" and not any("resume=" in word for word in words):
+        words += SHORT
     done = cli(*(on_a_table(words) if words[0] in TARGETED else words))
     assert done.code == 0, done.err
 

@@ -31,12 +31,16 @@ class Built:
     observers: tuple[Observer, ...] = ()
 
 
-def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None = None) -> Built:
+def build(
+    config: DictConfig | Mapping[str, Any] | Parts,
+    target: Target | None = None,
+    drafter: Drafter | None = None,
+) -> Built:
     """Builds every part of a config.
 
     Args:
         config: what ``compose`` or ``as_dict`` gave, or the objects made from it.
-        target: a target that is built already, to be used in place of the config's.
+        target, drafter: built already, to be used in place of the config's.
     """
     from ..listening import close_all
 
@@ -48,7 +52,7 @@ def build(config: DictConfig | Mapping[str, Any] | Parts, target: Target | None 
     observers = build_observers(parts)
     try:
         target = target or _make(parts.target)
-        drafter = _make(parts.drafter, target)
+        drafter = drafter or _make(parts.drafter, target)
     except BaseException:
         close_all(observers)
         raise

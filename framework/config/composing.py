@@ -7,13 +7,15 @@ hands those defaults to Hydra as ``<kind>/<name>``; YAML holds presets and exper
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError, near_match
@@ -27,6 +29,8 @@ from .parts import Part, part
 from .safety import check_folder
 from .schema import RunConfig, RuntimeConfig
 from .values import read_record
+
+SWEEP_BLOCKS = ("bench", "task", "grid", "zip", "exclude")  # of foredraft bench alone
 
 
 @dataclass(frozen=True)
@@ -50,31 +54,39 @@ def compose(overrides: Sequence[str] = (), config_dir: Path | str | None = None)
         overrides: ``key=value`` texts, as on the command line.
         config_dir: a folder with the caller's own presets and experiments.
     """
-    schemas = _schemas()
-    with session(schemas, _folder(config_dir, schemas)) as loader:
+    with opened(config_dir) as loader:
         given = [argument(text, loader) for text in overrides]
         config = compose_tree([text for text in given if text is not None])
-    check_by_hand(_resolved(config), [text.partition("=")[0].strip() for text in overrides])
+    check_by_hand(resolved(config), [text.partition("=")[0].strip() for text in overrides])
     to_objects(config)
     return config
 
 
 def expand_sweep(overrides: Sequence[str], config_dir: Path | str | None = None) -> list[list[str]]:
     """The overrides of every run of a sweep: ``drafter=a,b seed=range(0,3)`` is six runs."""
-    schemas = _schemas()
-    with session(schemas, _folder(config_dir, schemas)) as loader:
+    with opened(config_dir) as loader:
         return product(overrides, loader)
+
+
+@contextmanager
+def opened(
+    config_dir: Path | str | None = None, more: Mapping[str, Any] | None = None
+) -> Iterator[ConfigLoader]:
+    """Opens Hydra on everything that can be named, and ``{"group/name": defaults}`` besides."""
+    schemas = {**_schemas(), **(more or {})}
+    with session(schemas, _folder(config_dir, schemas)) as loader:
+        yield loader
 
 
 def to_objects(config: DictConfig | Mapping[str, Any]) -> Parts:
     """Converts once; past this point there are dataclasses only. Takes ``as_dict``'s result too."""
-    values = _resolved(config)
+    values = resolved(config)
     parts = {kind: part(kind, values.pop(kind, None)) for kind in CHOSEN}
     sampling = read_record(SamplingParams, values.pop("sampling", None), "sampling")
     runtime = read_record(RuntimeConfig, values.pop("runtime", None), "runtime")
     heard = values.pop("observer", {})
     top = [*(f.name for f in dataclasses.fields(RunConfig)), *GROUPS, "observer"]
-    run = read_record(RunConfig, values, "", "", lambda name: near_match(name, top))
+    run = read_record(RunConfig, values, "", "", lambda name: _elsewhere(name, top))
     observers = read_observers(run.observers, heard)
     return Parts(**parts, sampling=sampling, runtime=runtime, run=run, observers=observers)
 
@@ -89,7 +101,15 @@ def as_dict(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, **shared, **_plain(parts.run), **({"observer": listed} if listed else {})}
 
 
-def _resolved(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+def _elsewhere(name: str, known: Sequence[str]) -> str:
+    """Where a key at the top would belong, for the message that refuses it."""
+    if name in SWEEP_BLOCKS:
+        return "it belongs to foredraft bench; "
+    return near_match(name, known)
+
+
+def resolved(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """The tree as plain values, references to other keys replaced by what they refer to."""
     if not isinstance(config, DictConfig):
         return dict(config)
     try:
@@ -119,15 +139,16 @@ def _schemas() -> dict[str, dict[str, Any]]:
         "sampling/standard": SamplingParams,
         "runtime/standard": RuntimeConfig,
     }
-    schemas = {path: _defaults(schema) for path, schema in found.items()}
+    schemas = {path: defaults_of(schema) for path, schema in found.items()}
     for kind in CHOSEN:
         for name in registry().names(kind):
             config = registry().get(kind, name).config
-            schemas[f"{kind}/{name}"] = {"name": name, **_defaults(config)}
+            schemas[f"{kind}/{name}"] = {"name": name, **defaults_of(config)}
     return schemas
 
 
-def _defaults(schema: type) -> dict[str, Any]:
+def defaults_of(schema: type) -> dict[str, Any]:
+    """A dataclass's defaults as plain values, for ``opened``."""
     # Plain values, not a typed node: Hydra would turn gamma='3' into 3 before it can be refused,
     # and a frozen dataclass would make the node read-only.
     values = OmegaConf.to_container(OmegaConf.structured(schema), enum_to_str=True)

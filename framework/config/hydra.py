@@ -77,10 +77,10 @@ def _restored_globals() -> Iterator[None]:
         hydra_version.VersionBase.instance().version_base = base
 
 
-def compose_tree(arguments: Sequence[str]) -> DictConfig:
+def compose_tree(arguments: Sequence[str], main: str = MAIN) -> DictConfig:
     """Composes inside a session; whatever Hydra raises becomes one sentence."""
     try:
-        return hydra.compose(MAIN, list(arguments))
+        return hydra.compose(main, list(arguments))
     except MissingConfigException as error:
         raise _missing(error) from error
     except Exception as error:

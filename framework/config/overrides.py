@@ -25,7 +25,7 @@ from ..plugins.registry import CHOSEN
 from .safety import check_key, check_value
 
 GROUPS = (*CHOSEN, "sampling", "runtime", "experiment", "local")
-BY_HAND = ("prompt", "prompts", "out", "grammar")
+BY_HAND = ("prompt", "prompts", "out", "grammar", "task.file", "bench.dir", "bench.resume")
 LISTENING = ("observers", "observer")
 MAX_RUNS = 10_000
 
@@ -55,13 +55,13 @@ def parse(text: object) -> Override:
     return override
 
 
-def argument(text: str, loader: ConfigLoader) -> str | None:
+def argument(text: str, loader: ConfigLoader, groups: Sequence[str] = GROUPS) -> str | None:
     """The checked override as Hydra gets it, or None for one that says nothing."""
     override = parse(text)
     key, value = override.key_or_group, override.value()
     if override.is_sweep_override():
         raise ConfigError(f"{text!r} lists several values; add -m to run each of them.")
-    if key not in GROUPS:
+    if key not in groups:
         if key.split(".")[0] in CHOSEN and key.endswith(".name") and key.count(".") == 1:
             kind = key.split(".")[0]
             raise ConfigError(f"{text!r} is not possible; choose a {kind} by '{kind}=...'.")
@@ -148,10 +148,10 @@ def _values(text: str, loader: ConfigLoader) -> list[str]:
         raise ConfigError(f"{text!r} is not possible; glob() is for {', '.join(GROUPS)}.")
     if not values:
         raise ConfigError(f"{text!r} matches nothing; known: {', '.join(options(key, loader))}.")
-    return [f"{key}={_encoded(value)}" for value in values]
+    return [f"{key}={encoded(value)}" for value in values]
 
 
-def _encoded(value: Any) -> str:
+def encoded(value: Any) -> str:
     """A value as text that parses to the same value and type."""
     return str(Transformer.str(_quoted(value)))
 

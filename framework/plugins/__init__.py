@@ -32,6 +32,7 @@ BUILTINS = (
 )
 
 _in_process: dict[str, Plugin] = {}
+_files: list[str] = []
 _loaded: Registry | None = None
 
 
@@ -123,10 +124,17 @@ def registered_files(paths: Sequence[str]) -> Iterator[None]:
     try:
         for path in paths:
             register_file(path)
+        _files[:] = paths
         yield
     finally:
+        _files.clear()
         for path in paths:
             _unload(files.module_name(Path(path).expanduser()))
+
+
+def current_files() -> list[str]:
+    """The files that this command took as plugins, for processes that it starts."""
+    return list(_files)
 
 
 def _unload(module: str) -> None:

@@ -1,0 +1,190 @@
+"""A sweep from its words to its records: what ``foredraft bench`` does, without what it prints.
+
+Imports no torch; only the worker does.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..config.values import read_record
+from ..errors import ConfigError, InputError
+from .cells import Cell
+from .grid import Sweep, read
+from .hand import Failed, Worker
+from .machine import at_home, command, commit, hardware, moment, versions
+from .options import BenchOptions
+from .plan import Task, Unit, order, units_for
+from .store import Store
+from .supervisor import Supervisor
+from .tasks import BenchPrompt, read_task
+
+HERE = Path("outputs/bench")
+RESUME = "bench.resume="
+
+
+class Bench:
+    """A sweep that is about to run.
+
+    Args:
+        store: its folder, claimed.
+        worker: the process that decodes.
+        plugins: files that it takes as plugins.
+    """
+
+    def __init__(self, store: Store, worker: Worker, plugins: Sequence[str] = ()) -> None:
+        manifest = store.manifest
+        self.store, self.worker = store, worker
+        self.options = read_record(BenchOptions, manifest["options"], "bench")
+        self.cells = [Cell(**cell) for cell in at_home(manifest["cells"])]
+        self.units = [Unit(**{**u, "prompts": tuple(u["prompts"])}) for u in manifest["units"]]
+        self.tasks = by_target(order(self.cells, self.units, self.options), self.cells)
+        worker.limit = self.options.limit_s
+        worker.open(
+            {
+                "do": "open",
+                "cells": [asdict(cell) for cell in self.cells],
+                "prompts": store.prompts,
+                "warmup": self.options.warmup,
+                "assistant": self.options.assistant,
+                "plugins": [str(Path(path).resolve()) for path in plugins],
+            }
+        )
+
+    @property
+    def left(self) -> int:
+        """Runs that have no record yet, of cells that did not fail."""
+        done, failed = self.store.done(), self.store.failures()
+        return sum(
+            (task.cell, task.unit, task.repeat) not in done and task.cell not in failed
+            for task in self.tasks
+        )
+
+    def run(self, told: Callable[[Task], None] = lambda task: None) -> None:
+        """Every run that is missing, and then the verdicts."""
+        options = self.options
+        supervisor = Supervisor(self.store, self.worker, options.on_error, options.minutes, told)
+        supervisor.run(self.tasks, self.units)
+        cells = [asdict(cell) for cell in self.cells]
+        supervisor.judge(cells, options.audit)
+        supervisor.take_down(cells, self.shown)
+
+    @property
+    def shown(self) -> list[int]:
+        """The first prompt of each group, whose answers are taken down."""
+        first: dict[str, int] = {}
+        for unit in self.units:
+            first.setdefault(unit.group, unit.prompts[0])
+        return list(first.values())
+
+
+def begin(
+    words: Sequence[str],
+    worker: Worker,
+    config_dir: str | None = None,
+    plugins: Sequence[str] = (),
+    said: Callable[[str], None] = lambda remark: None,
+) -> Bench:
+    """A new sweep, or one that broke off.
+
+    Args:
+        words: as on the command line.
+        said: hears of what was asked and has no effect.
+
+    Raises:
+        ForedraftError: the first thing that cannot be honoured. Nothing is left behind by it.
+    """
+    folder = _resumed_alone(words)
+    if folder is not None:
+        return _resumed(Store.open(folder, write=True), worker, plugins)
+    sweep = read(words, config_dir)
+    for remark in sweep.remarks:
+        said(remark)
+    prompts = read_task(sweep.task)
+    manifest = _manifest(sweep, prompts, words, worker, plugins)
+    if sweep.options.resume is None:
+        return Bench(Store.create(new_folder(sweep.options.dir), manifest), worker, plugins)
+    store = Store.open(sweep.options.resume, write=True)
+    changes = store.difference(manifest)
+    if changes:
+        store.close()
+        more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+        raise ConfigError(
+            f"bench.resume={sweep.options.resume} is not possible with other values: "
+            f"{changes[0]}{more}; drop what differs, or give a new bench.dir."
+        )
+    return _resumed(store, worker, plugins)
+
+
+def new_folder(given: str | None) -> Path:
+    """Where a sweep goes: as given, or a folder of its own under ``outputs/bench``."""
+    if given is not None:
+        return Path(given).expanduser()
+    try:
+        HERE.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{HERE} cannot be made: {error.strerror}; give bench.dir=DIR.") from None
+    return HERE / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
+def by_target(tasks: Sequence[Task], cells: Sequence[Cell]) -> list[Task]:
+    """The same order, target by target, so that each is loaded once."""
+    marks = {cell.id: json.dumps(cell.config["target"], sort_keys=True) for cell in cells}
+    places = {mark: place for place, mark in enumerate(dict.fromkeys(marks.values()))}
+    return sorted(tasks, key=lambda task: places[marks[task.cell]])
+
+
+def _resumed_alone(words: Sequence[str]) -> str | None:
+    """The folder, where nothing else is said."""
+    given = [word for word in words if word.startswith(RESUME)]
+    return given[0].removeprefix(RESUME) if len(words) == 1 and given else None
+
+
+def _resumed(store: Store, worker: Worker, plugins: Sequence[str]) -> Bench:
+    try:
+        return Bench(store, worker, plugins)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _manifest(
+    sweep: Sweep,
+    prompts: Sequence[BenchPrompt],
+    words: Sequence[str],
+    worker: Worker,
+    plugins: Sequence[str],
+) -> dict[str, Any]:
+    flags = [f"--plugin={path}" for path in plugins]
+    options = asdict(sweep.options) | {"dir": None, "resume": None}
+    return {
+        "command": command(["foredraft", *flags, "bench", *words]),
+        "started": moment(),
+        "versions": versions(),
+        "hardware": _hardware(worker),
+        "commit": commit(),
+        "options": options,
+        "task": asdict(sweep.task),
+        "cells": [asdict(cell) for cell in sweep.cells],
+        "units": [asdict(unit) for unit in units_for(prompts, sweep.cells)],
+        "prompts": [asdict(prompt) for prompt in prompts],
+    }
+
+
+def _hardware(worker: Worker) -> Mapping[str, Any]:
+    try:
+        found = worker.ask({"do": "about"})
+    except Failed as failure:
+        raise InputError(f"the process that decodes cannot be started: {failure.cause}.") from None
+    return hardware(found["threads"], found["device"])
+
+
+def resuming(folder: Path) -> str:
+    """The command that goes on with a sweep."""
+    return f"foredraft bench {shlex.quote(f'{RESUME}{folder}')}"

@@ -1,0 +1,98 @@
+"""``foredraft bench``: a grid of settings, measured side by side on one loaded target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from .display import bar, note
+
+if TYPE_CHECKING:
+    from ..bench.sweeping import Bench
+
+HELP = """\
+usage: foredraft bench grid.KEY=[A,B,...] [zip.KEY=[...]] [exclude=[{KEY: A}]] [task=...] [...]
+
+Measures every cell of a grid beside plain decoding, in runs that take turns on one loaded target,
+proves that each keeps the target's output, and writes a report.
+
+  grid.KEY=[A,B]    an axis; axes are multiplied: grid.drafter=[ngram,quantized] grid.policy.gamma=[1,3]
+  zip.KEY=[A,B]     axes of one length that go in step
+  exclude=[{K: A}]  leaves out the cells that match
+  task=own          six groups of short prompts (default); task=file task.file=FILE.jsonl; task=hub
+  task.groups=[A]   of which groups; task.per_group=N, task.most_words=N
+  bench.dir=DIR     where results go (default outputs/bench/<date-time>)
+  bench.resume=DIR  goes on with a sweep that broke off
+  bench.repeats=3 bench.warmup=1 bench.minutes=N bench.limit_s=300 bench.on_error=continue|stop
+  bench.baselines=[plain,again,generate,generate_lookup,generate_assisted] bench.assistant=DIR
+  bench.audit=8 bench.seed=0
+  --config-dir DIR  your own presets and experiments (experiment=NAME may hold all of this)
+  KEY=VALUE         for all cells, as for foredraft generate
+
+The exit code is 0, or 3 if a cell failed (the others are there), or 130 after Ctrl-C."""
+FAILED, INTERRUPTED = 3, 130
+
+
+def bench(argv: list[str]) -> int:
+    """Runs the command."""
+    if not argv or "-h" in argv or "--help" in argv:
+        print(HELP)
+        return 0
+    words, config_dir = _split(argv)
+
+    from ..bench.hand import Worker
+    from ..bench.sweeping import begin
+    from ..plugins import current_files
+
+    files = current_files()
+    worker = Worker(limit=300.0)
+    try:
+        sweep = begin(words, worker, config_dir, files, note)
+        with sweep.store:
+            return _run(sweep)
+    finally:
+        worker.close()
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], str | None]:
+    words, folder, left = [], None, iter(argv)
+    for word in left:
+        key, equals, value = word.partition("=")
+        if key == "--config-dir":
+            folder = value if equals else next(left, "")
+            if not folder:
+                raise ConfigError("--config-dir needs one folder; it is given once.")
+        elif word.startswith("-"):
+            raise ConfigError(f"foredraft bench does not take {word}; see foredraft bench --help.")
+        else:
+            words.append(word)
+    return words, folder
+
+
+def _run(sweep: Bench) -> int:
+    from ..bench.sweeping import resuming
+
+    store = sweep.store
+    note(f"{len(sweep.cells)} cells, {sweep.left} runs to go, results in {store.folder}")
+    try:
+        with bar("decoding", len(sweep.tasks)) as advance:
+            sweep.run(lambda task: advance(1))
+    except KeyboardInterrupt:
+        note(f"stopped; what was done is kept: {resuming(store.folder)}")
+        return INTERRUPTED
+    return _told(sweep)
+
+
+def _told(sweep: Bench) -> int:
+    """What came out, on the terminal and as files."""
+    from ..bench.sweeping import resuming
+    from .report import written
+
+    written([sweep.store], sweep.store.folder)
+    failures = sweep.store.failures()
+    for cell, failure in failures.items():
+        note(f"{cell} failed: {failure['cause']}")
+    if sweep.left:
+        note(f"{sweep.left} runs are left for another time: {resuming(sweep.store.folder)}")
+    return FAILED if failures else 0
