@@ -115,9 +115,36 @@ def test_a_report_is_written_and_runs_are_compared(cli: Cli) -> None:
     assert all(cell in same.out for cell in cells)
 
 
+def test_a_cell_can_be_run_again_from_its_record(cli: Cli) -> None:
+    words = ("grid.sampling.temperature=[0,1]", "grid.drafter=[ngram]", "bench.repeats=1")
+    finished(cli("bench", *TABLE[:-1], *words, "bench.dir=r"))
+    cell = "sampling.temperature=1,drafter=ngram"
+    again = cli("rerun", "r", cell)
+    finished(again)
+    assert "4 units, 48 tokens, the same ids and counters" in again.out
+    path = Path("r", "records", f"{cell}.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["rows"][0]["accepted"] -= 1
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    other = cli("rerun", "r", cell)
+    assert other.code == 4 and "prompt 1: accepted came out otherwise" in other.err
+    refused(cli("rerun", "r", "drafter=ngran"), "has no cell 'drafter=ngran'", cell)
+
+
+def test_a_folder_cannot_say_what_only_a_command_line_may(cli: Cli) -> None:
+    finished(cli("bench", *TABLE, "drafter=ngram", "bench.dir=r"))
+    manifest = json.loads(Path("r", "run.json").read_text())
+    for cell in manifest["cells"]:
+        cell["config"]["target"]["trust_remote_code"] = True
+    Path("r", "run.json").write_text(json.dumps(manifest))
+    refused(cli("bench", "bench.resume=r"), "trust_remote_code", "only an override")
+    refused(cli("rerun", "r", "drafter=ngram"), "trust_remote_code", "only an override")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("rerun", "r"), "takes a sweep's folder and a cell's id"),
         (("report", "none"), "none is no folder of a sweep"),
         (("report", "a", "b"), "needs out=DIR"),
         (("report", "--json", "r"), "takes folders"),

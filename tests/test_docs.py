@@ -297,7 +297,12 @@ def write_files(line: str, cli: Cli) -> None:
     Path("corpus.txt").write_text("0 1 2")
     for name in SWEEPS:
         if re.search(rf"(resume=| ){name}\b", line):
-            words = ["grid.drafter=[ngram]", f"bench.dir={name}", *SHORT]
+            words = [
+                "grid.drafter=[prompt_lookup,ngram]",
+                "grid.policy.gamma=[1,3]",
+                f"bench.dir={name}",
+                *SHORT,
+            ]
             assert cli("bench", *words).code == 0
     for name, command in WRITTEN.items():
         if f"={name}" in line and f"out={name}" not in line:

@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..config.overrides import check_by_hand
 from ..config.values import read_record
 from ..errors import ConfigError, InputError
 from .cells import Cell
 from .grid import Sweep, read
 from .hand import Failed, Worker
-from .machine import at_home, command, commit, hardware, moment, versions
+from .machine import command, commit, hardware, moment, versions
 from .options import BenchOptions
 from .plan import Task, Unit, order, units_for
 from .store import Store
@@ -42,20 +43,11 @@ class Bench:
         manifest = store.manifest
         self.store, self.worker = store, worker
         self.options = read_record(BenchOptions, manifest["options"], "bench")
-        self.cells = [Cell(**cell) for cell in at_home(manifest["cells"])]
+        self.cells = [Cell(**cell) for cell in store.cells]
         self.units = [Unit(**{**u, "prompts": tuple(u["prompts"])}) for u in manifest["units"]]
         self.tasks = by_target(order(self.cells, self.units, self.options), self.cells)
         worker.limit = self.options.limit_s
-        worker.open(
-            {
-                "do": "open",
-                "cells": [asdict(cell) for cell in self.cells],
-                "prompts": store.prompts,
-                "warmup": self.options.warmup,
-                "assistant": self.options.assistant,
-                "plugins": [str(Path(path).resolve()) for path in plugins],
-            }
-        )
+        worker.open(opening(store.cells, store.prompts, self.options, plugins))
 
     @property
     def left(self) -> int:
@@ -84,6 +76,23 @@ class Bench:
         return list(first.values())
 
 
+def opening(
+    cells: Sequence[Mapping[str, Any]],
+    prompts: Sequence[Mapping[str, Any]],
+    options: BenchOptions,
+    plugins: Sequence[str],
+) -> dict[str, Any]:
+    """What a worker has to know of a sweep."""
+    return {
+        "do": "open",
+        "cells": list(cells),
+        "prompts": list(prompts),
+        "warmup": options.warmup,
+        "assistant": options.assistant,
+        "plugins": [str(Path(path).resolve()) for path in plugins],
+    }
+
+
 def begin(
     words: Sequence[str],
     worker: Worker,
@@ -102,7 +111,7 @@ def begin(
     """
     folder = _resumed_alone(words)
     if folder is not None:
-        return _resumed(Store.open(folder, write=True), worker, plugins)
+        return _resumed(Store.open(folder, write=True), words, worker, plugins)
     sweep = read(words, config_dir)
     for remark in sweep.remarks:
         said(remark)
@@ -119,7 +128,7 @@ def begin(
             f"bench.resume={sweep.options.resume} is not possible with other values: "
             f"{changes[0]}{more}; drop what differs, or give a new bench.dir."
         )
-    return _resumed(store, worker, plugins)
+    return _resumed(store, words, worker, plugins)
 
 
 def new_folder(given: str | None) -> Path:
@@ -146,12 +155,19 @@ def _resumed_alone(words: Sequence[str]) -> str | None:
     return given[0].removeprefix(RESUME) if len(words) == 1 and given else None
 
 
-def _resumed(store: Store, worker: Worker, plugins: Sequence[str]) -> Bench:
+def _resumed(store: Store, words: Sequence[str], worker: Worker, plugins: Sequence[str]) -> Bench:
     try:
+        check_cells(store.cells, words)
         return Bench(store, worker, plugins)
     except BaseException:
         store.close()
         raise
+
+
+def check_cells(cells: Sequence[Mapping[str, Any]], words: Sequence[str]) -> None:
+    """Refuses what only a command line may say: a folder may come from somebody else."""
+    for cell in cells:
+        check_by_hand(cell["config"], [word.partition("=")[0] for word in words])
 
 
 def _manifest(

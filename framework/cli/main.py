@@ -21,6 +21,7 @@ COMMANDS = {
     "fit": "count n-grams of your texts for drafter=ngram, or train a policy from traces",
     "bench": "measure a grid of settings side by side, on one loaded target",
     "report": "the page and the tables of a sweep, or of several side by side",
+    "rerun": "a cell of a sweep once more: do the same ids come out?",
     "compare": "what changed from one sweep to another, for CI too",
     "score": "the acceptance of many drafters on the same answers, without decoding",
     "record": "note what a drafter would draft at every place, for replay",
