@@ -100,7 +100,9 @@ def test_every_cell_runs_on_every_prompt_and_is_judged(cli: Cli) -> None:
 
 
 def test_a_report_is_written_and_runs_are_compared(cli: Cli) -> None:
-    finished(cli("bench", *TABLE, *GRID, "bench.dir=r"))
+    done = cli("bench", *TABLE, *GRID, "bench.dir=r")
+    finished(done)
+    assert all(word in done.out for word in ("drafter=ngram,policy.gamma=3", "plain", "same"))
     for name in ("report.html", "summary.md", "summary.csv"):
         text = Path("r", name).read_text("utf-8")
         assert "prompt_lookup" in text.replace("\\_", "_")

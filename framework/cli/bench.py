@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .display import bar, note
+from .display import bar, console, note
 
 if TYPE_CHECKING:
     from ..bench.sweeping import Bench
@@ -86,9 +86,12 @@ def _run(sweep: Bench) -> int:
 
 def _told(sweep: Bench) -> int:
     """What came out, on the terminal and as files."""
+    from ..bench.paging import summary
     from ..bench.sweeping import resuming
     from .report import written
+    from .sweep_table import table
 
+    console().print(table(summary(sweep.store)))
     written([sweep.store], sweep.store.folder)
     failures = sweep.store.failures()
     for cell, failure in failures.items():

@@ -1,0 +1,35 @@
+"""What a terminal shows of a sweep: a line per cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ..bench.summary import CellSummary, Summary
+
+HEADINGS = ("speed-up", "tokens/s", "tau", "alpha", "output")
+STYLES = {"faster": "green", "slower": "red"}
+
+
+def table(found: Summary) -> Table:
+    """Speed-ups hold with 95 % for all cells together, and are over the fastest plain decoding."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("cell", overflow="fold")
+    for heading in HEADINGS:
+        shown.add_column(heading, justify="right")
+    for cell in found.cells:
+        shown.add_row(cell.id, *_figures(cell), style=STYLES.get(cell.clear))
+    return shown
+
+
+def _figures(cell: CellSummary) -> list[str]:
+    if cell.status != "ok":
+        reason = "shared the machine" if cell.status == "contended" else cell.status
+        times = [reason, "-"]
+    else:
+        times = [cell.family.text(), cell.rate.text(1)]
+    verdict = str((cell.verdict or {}).get("verdict", "-"))
+    return [*times, cell.tau.text(), cell.alpha.text(), verdict]
