@@ -19,6 +19,7 @@ import pytest
 from cli_helpers import Cli, make_cli
 
 from foredraft.framework import plugins
+from foredraft.framework.bench.grid import read
 from foredraft.framework.cli.arguments import parse
 from foredraft.framework.cli.generate import plan
 from foredraft.framework.cli.generate_help import _default
@@ -35,7 +36,9 @@ if not README.exists():  # the installed wheel is tested from a folder that hold
     pytest.skip("the documentation is not here", allow_module_level=True)
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 TUTORIAL = DOCS / "write-a-drafter.md"
-MODEL_DRAFTERS = ("drafter=quantized", "drafter=early_exit", "experiment=self_draft")
+MODEL_DRAFTERS = (
+    "drafter=quantized", "drafter=early_exit", "experiment=self_draft", "experiment=ablation"
+)  # fmt: skip
 
 
 def builtin_registry() -> Registry:
@@ -280,6 +283,11 @@ WRITTEN = {
 }
 # Commands that load a target.
 TARGETED = ("generate", "record", "score")
+# A sweep of the model cut down to one cell.
+ONE_CELL = (
+    "grid.drafter=[quantized]", "grid.policy.gamma=[2]", "grid.sampling.temperature=[0]",
+    "task.groups=[math]", "task.per_group=1", "bench.repeats=1",
+)  # fmt: skip
 # Folders of sweeps that other commands read.
 SWEEPS = ("first", "second")
 SHORT = (
@@ -327,6 +335,8 @@ def test_every_command_can_be_read(page: Path, line: str) -> None:
         from foredraft.framework.cli.demo import _parser
 
         _parser().parse_args(rest)
+    elif name == "bench" and not any("resume=" in word for word in rest):
+        assert read(rest).cells
     else:
         assert name == "--plugin" or name in COMMANDS
 
@@ -362,7 +372,11 @@ def test_commands_that_need_the_model_run_on_it(page: Path, line: str, cli: Cli)
     need_model()
     words = [word for word in unquoted(line) if not word.startswith("target")]
     write_files(line, cli)
-    done = cli(*words, *(["max_new_tokens=3"] if words[0] in ("generate", "score") else []))
+    if words[0] == "bench":
+        words += ONE_CELL
+    done = cli(
+        *words, *(["max_new_tokens=3"] if words[0] in ("generate", "score", "bench") else [])
+    )
     assert done.code == 0, done.err
 
 

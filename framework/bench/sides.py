@@ -45,6 +45,7 @@ class Sides:
         self.cells, self.prompts = cells, prompts
         self.warmup, self.assistant = warmup, assistant
         self._target: tuple[str, Any] | None = None
+        self._untuned: Any = None
         self._drafters: dict[str, Any] = {}
         self._engines: dict[str, Engine] = {}
         self._generates: dict[str, Callable[[Sequence[int]], Run]] = {}
@@ -80,10 +81,7 @@ class Sides:
     def _theirs(self, cell_id: str) -> Callable[[Sequence[int]], Run]:
         """transformers' own loop on the model as the library runs it."""
         cell, engine = self.cells[cell_id], self.engine(cell_id)
-        model, options = getattr(engine.parts.target, "model", None), {}
-        if model is None:
-            name = engine.parts.names.get("target", "")
-            raise ConfigError(f"generate cannot run target={name}; it needs a transformers model.")
+        model, options = self._library_model(cell["config"], engine), {}
         if cell["kind"] == "generate_lookup":
             options = {"prompt_lookup_num_tokens": 10}
         if cell["kind"] == "generate_assisted":
@@ -94,6 +92,19 @@ class Sides:
             ids = engine.request(self._contents([next(iter(self.prompts))])[0]).prompt
             run_generate(model, [ids], WARM, **options)
         return lambda prompts: self._generated(engine, model, prompts, options)
+
+    def _library_model(self, config: Mapping[str, Any], engine: Engine) -> Any:
+        """The target as transformers loads it: a second copy, where ours has other kernels."""
+        target, own = config["target"], engine.parts.target
+        if target.get("kernels", "library") != "library":
+            if self._untuned is None:
+                plain = {**config, "target": {**target, "kernels": "library"}}
+                self._untuned = engine_from(plain).parts.target
+            own = self._untuned
+        if not hasattr(own, "model"):
+            name = engine.parts.names.get("target", "")
+            raise ConfigError(f"generate cannot run target={name}; it needs a transformers model.")
+        return own.model
 
     def _generated(
         self, engine: Engine, model: Any, prompts: Sequence[int], options: Mapping[str, Any]
@@ -122,7 +133,7 @@ class Sides:
         key, target = self._target
         if key == json.dumps(config["target"], sort_keys=True):
             return target
-        self._target = None
+        self._target = self._untuned = None
         for kept in (self._drafters, self._engines, self._generates):
             kept.clear()
         gc.collect()
