@@ -274,7 +274,8 @@ def test_twenty_kills_lose_nothing(cli: Cli) -> None:
 
 def test_ctrl_c_says_how_to_go_on(cli: Cli) -> None:
     words = (*TABLE[:-1], *GRID, "bench.repeats=50", "bench.dir=r")
-    process = started(*words)
+    # Of a test run in the background, SIGINT may be ignored, and children inherit that.
+    process = started(*words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     while process.poll() is None and not lines_in("r"):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)

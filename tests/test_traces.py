@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from foredraft.framework import InputError
-from foredraft.framework.traces import ARRAYS, DenseTrace, read_traces, write_traces
+from foredraft.framework.traces import DenseTrace, read_traces, write_traces
+from foredraft.framework.traces.dense import ARRAYS
 
 Arrays = dict[str, Any]
 
