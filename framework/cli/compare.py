@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..files import write_json
-from .display import console, note
+from .display import console, named_column, note
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,9 +74,9 @@ def _table(found: Comparison) -> Table:
     from rich.table import Table
 
     table = Table(title="B over A", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("cell")
+    named_column(table, "cell", [one.id for one in found.cells])
     for heading in ("speed-up", "tokens/s", "tau", "verdict"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for one in found.cells:
         before, after = one.verdict
         said = after if before == after else f"{before} > {after}"

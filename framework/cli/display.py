@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from ..metrics import Metrics
 
@@ -56,6 +57,11 @@ def console(stderr: bool = False) -> Console:
     # A pipe has no width; rich would take 80 columns and wrap what somebody greps.
     width = None if stream.isatty() or "COLUMNS" in os.environ else 140
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def named_column(table: Table, heading: str, names: Sequence[str]) -> None:
+    """A column of names that somebody may copy: where there is no room, others wrap."""
+    table.add_column(heading, no_wrap=True, min_width=max(map(len, names), default=0))
 
 
 @contextmanager

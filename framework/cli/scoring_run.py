@@ -19,6 +19,7 @@ from ..replaying import replay
 from ..requests import Answer, Request
 from ..traces import write_traces
 from ..traces.scoring import Score, Text, score
+from .display import named_column
 from .scored_texts import texts_of
 from .walk_arguments import Words, batches
 
@@ -86,9 +87,7 @@ class Run:
         places = sum(len(text.answer) for text in self.texts)
         title = f"{len(self.texts):,} answers of {places:,} tokens"
         table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-        # Where there is no room, headings wrap, and names stay whole.
-        widest = max(len(row["drafter"]) for row in self.rows)
-        table.add_column("drafter", no_wrap=True, min_width=widest)
+        named_column(table, "drafter", [row["drafter"] for row in self.rows])
         shown = {h: k for h, k in COLUMNS.items() if any(k in row for row in self.rows)}
         for heading in shown:
             table.add_column(heading, justify="right")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from .display import named_column
+
 if TYPE_CHECKING:
     from ..bench.summary import CellSummary, Summary
 
@@ -17,11 +19,9 @@ STYLES = {"faster": "green", "slower": "red"}
 def table(found: Summary) -> Table:
     """Speed-ups hold with 95 % for all cells together, and are over the fastest plain decoding."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    # Where there is no room, headings wrap, and names stay whole.
-    widest = max(len(cell.id) for cell in found.cells)
-    shown.add_column("cell", no_wrap=True, min_width=widest)
+    named_column(shown, "cell", [cell.id for cell in found.cells])
     for heading in HEADINGS:
-        shown.add_column(heading, justify="right")
+        shown.add_column(heading, justify="right", overflow="fold")
     for cell in found.cells:
         shown.add_row(cell.id, *_figures(cell), style=STYLES.get(cell.clear))
     return shown
