@@ -27,8 +27,8 @@ from policies import DRAFTERS, GROUPS, items_of, policies
 from scipy.stats import gmean, t
 
 from foredraft.framework import Engine, load
+from foredraft.framework.bench.sides import decoded as timed
 from foredraft.framework.replaying.choices import choose
-from foredraft.framework.requests import Answer
 
 NAME = "policies-live"
 PLAIN, AGAIN = "plain", "plain again"
@@ -54,14 +54,8 @@ class Timed:
 
 def decoded(engine: Engine, batch: Sequence[str], tokens: int) -> Timed:
     """Answers a batch of prompts."""
-    answers = [
-        Answer(engine.request(text, index, max_new_tokens=tokens))
-        for index, text in enumerate(batch)
-    ]
-    begin, prefill = time.perf_counter(), 0.0
-    for outcome in engine.run(answers):
-        prefill += outcome.seconds.get("prefill", 0.0)
-    return Timed(time.perf_counter() - begin - prefill, [list(a.token_ids) for a in answers])
+    found = timed(engine, batch, range(len(batch)), max_new_tokens=tokens)
+    return Timed(found["seconds"] - found["prefill"], [row["ids"] for row in found["rows"]])
 
 
 def sides(engine: Engine, gammas: Sequence[int]) -> dict[str, Engine]:

@@ -163,6 +163,12 @@ def test_what_cannot_be_done_is_refused(cli: Cli, words: tuple[str, ...], said: 
     refused(cli(*words), said)
 
 
+def test_without_an_audited_round_nothing_is_said_to_be_proven(cli: Cli) -> None:
+    words = ("drafter=ngram", "sampling.temperature=1", "bench.audit=0", "bench.repeats=1")
+    finished(cli("bench", *TABLE[:-1], *words, "bench.dir=r"))
+    assert Store.open("r").verdicts()["drafter=ngram"]["verdict"] == "unknown"
+
+
 def test_rows_of_a_batch_decode_together(cli: Cli) -> None:
     batches = ("grid.runtime.batch_size=[1,2]", "drafter=ngram", "bench.repeats=1")
     finished(cli("bench", *TABLE[:-1], *batches, "bench.dir=r"))

@@ -64,7 +64,7 @@ def baselines(points: Sequence[Point], options: BenchOptions, composer: Composer
             again = new_id(PLAIN, point.choices, found.taken, "again")
             found.cells.append(Cell(again, point.choices, words, point.config, PLAIN, name, True))
     for kind in [kind for kind in GENERATE if kind in options.baselines]:
-        _add_generate(found, kind, options)
+        _add_generate(found, kind)
     return found
 
 
@@ -121,13 +121,13 @@ def _words(plain: Point, composer: Composer) -> list[str]:
     return composer.words_for(plain.config)
 
 
-def _add_generate(found: Found, kind: str, options: BenchOptions) -> None:
+def _add_generate(found: Found, kind: str) -> None:
     done: set[str] = set()
     left_out: dict[str, list[str]] = {}
     for cell in [cell for cell in found.cells if cell.kind == PLAIN and not cell.baseline]:
         config = {**cell.config, "verifier": {"name": "token"}}
         mark = json.dumps(config, sort_keys=True)
-        reason = _no_generate(cell, options)
+        reason = _no_generate(cell)
         if reason:
             left_out.setdefault(reason, []).append(cell.id)
         elif mark not in done:
@@ -140,7 +140,7 @@ def _add_generate(found: Found, kind: str, options: BenchOptions) -> None:
         found.remarks.append(f"{kind} is left out beside {ids[0]}{more}: {reason}.")
 
 
-def _no_generate(cell: Cell, options: BenchOptions) -> str:
+def _no_generate(cell: Cell) -> str:
     """Why transformers' ``generate`` cannot do the same as a plain cell; empty when it can."""
     parts, standard = to_objects(cell.config), SamplingParams()
     others = {k: v for k, v in vars(parts.sampling).items() if k not in FILTERS}
@@ -149,8 +149,8 @@ def _no_generate(cell: Cell, options: BenchOptions) -> str:
         return f"target={parts.target.spec.name} is no model of transformers"
     if cell.batch_size > 1:
         return f"it is compared at runtime.batch_size=1 only, not {cell.batch_size}"
-    if not parts.sampling.greedy and not options.sampled_generate:
-        return "it samples only with bench.sampled_generate=true"
+    if not parts.sampling.greedy:
+        return "it is compared at sampling.temperature=0 only"
     if any(getattr(standard, key) != value for key, value in others.items()):
         return "it is compared without penalties, biases and bans only"
     if run.stop or run.stop_ids or run.grammar is not None or run.max_new_tokens is None:

@@ -108,7 +108,8 @@ class Worker:
             line = self._answers.get(timeout=limit)
         except queue.Empty:
             self.close()
-            words = f"no end after {limit:g} s, the limit (bench.limit_s); it was stopped"
+            name = " (bench.limit_s)" if message["do"] == "run" else ""
+            words = f"no end after {limit:g} s, the limit{name}; it was stopped"
             raise Failed(HUNG, words) from None
         except OSError:
             line = ""

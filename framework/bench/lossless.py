@@ -25,7 +25,6 @@ from .near_ties import first_difference
 
 SAME, NEAR_TIE, DIFFERENT = "same", "near-tie", "different"
 AUDITED, FAULTY, LOSSY, UNKNOWN = "audited", "faulty", "lossy", "unknown"
-PROVEN = (SAME, NEAR_TIE, AUDITED)
 TOLERANCE = 1e-4  # of a logit gap, and of a law, in single precision
 AUDIT_TOKENS = 12
 
@@ -43,11 +42,11 @@ def verdict(
         pairs: of prompts that both have answered: index, the cell's ids, plain decoding's ids.
         rounds: how many rounds an audit looks at, at least.
     """
-    if not getattr(engine.parts.verifier, "lossless", True):
+    if not engine.parts.verifier.lossless:
         return {"verdict": LOSSY, "says": "the verifier changes the law by intent"}
     if engine.defaults.sampling.temperature == 0:
         return greedy(engine, contents, pairs)
-    if getattr(engine.parts.verifier, "shared_noise", False):
+    if engine.parts.verifier.shared_noise:
         return coupled(engine, contents, pairs)
     return audited(engine, contents, rounds)
 
@@ -95,5 +94,7 @@ def audited(engine: Engine, contents: dict[int, Any], rounds: int) -> dict[str, 
         found = audit(engine.parts, [Answer(request)])
         findings += found.findings
         faults += found.faults(TOLERANCE)
+    if not findings:
+        return {"verdict": UNKNOWN, "says": "no round was audited"}
     says = f"{len(findings) - len(faults)} of {len(findings)} rounds came out again"
     return {"verdict": FAULTY if faults else AUDITED, "says": says}

@@ -57,7 +57,6 @@ class BenchOptions:
             drafts, ``again`` the same once more (what is left between the two is noise), the others
             are transformers' ``generate`` alone, with its prompt lookup, or with an assistant.
         assistant: the assistant's model folder or hub id, for ``generate_assisted``.
-        sampled_generate: let ``generate`` be a baseline above temperature 0, too.
         audit: rounds of each sampling cell that are audited.
     """
 
@@ -71,7 +70,6 @@ class BenchOptions:
     seed: int = 0
     baselines: list[str] = field(default_factory=lambda: ["plain", "again", "generate"])
     assistant: str | None = None
-    sampled_generate: bool = False
     audit: int = 8
 
     def __post_init__(self) -> None:

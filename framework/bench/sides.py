@@ -109,7 +109,8 @@ class Sides:
     def _generated(
         self, engine: Engine, model: Any, prompts: Sequence[int], options: Mapping[str, Any]
     ) -> Run:
-        limit = engine.defaults.max_new_tokens or 128
+        limit = engine.defaults.max_new_tokens
+        assert limit is not None  # baselines.py leaves generate out without one
         ids = [engine.request(content).prompt for content in self._contents(prompts)]
         sample = run_generate(model, ids, limit, **options)
         rows = [{"prompt": p, "ids": t} for p, t in zip(prompts, sample.tokens, strict=True)]

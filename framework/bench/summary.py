@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import flat
 from .choosing import Noise, Winner
 from .columns import Columns
 from .gap import Gap, gap
@@ -125,12 +124,6 @@ class Summary:
             "noise": {key: asdict(value) for key, value in self.noise.items()},
             "winners": {key: asdict(value) for key, value in self.winners.items()},
         }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat row per cell, all with the same keys in the same order: for CSV."""
-        found = [flat.row(cell) for cell in self.cells]
-        keys = dict.fromkeys(key for row in found for key in row)
-        return [{key: row.get(key) for key in keys} for row in found]
 
 
 def summarise(

@@ -108,12 +108,9 @@ class Supervisor:
 
     def take_down(self, cells: Sequence[Message], prompts: Sequence[int]) -> None:
         """Some answers of each drafting cell, round by round, for people to look at."""
-        there, done = self.store.traces(), {key[0] for key in self.store.done()}
-        for cell in cells:
-            if cell["kind"] != "engine" or cell["id"] in {*there, *self.failed}:
-                continue
-            if cell["id"] not in done:
-                continue
+        decoded = {key[0] for key in self.store.done()}
+        due = decoded - self.failed - self.store.traces().keys()
+        for cell in [cell for cell in cells if cell["kind"] == "engine" and cell["id"] in due]:
             message = {"do": "trace", "cell": cell["id"], "prompts": list(prompts)}
             # One that fails here has shown nothing new, and nobody measures by it.
             with contextlib.suppress(Failed):

@@ -47,7 +47,10 @@ class Bench:
         self.units = [Unit(**{**u, "prompts": tuple(u["prompts"])}) for u in manifest["units"]]
         self.tasks = by_target(order(self.cells, self.units, self.options), self.cells)
         worker.limit = self.options.limit_s
-        worker.open(opening(store.cells, store.prompts, self.options, plugins))
+        try:
+            worker.open(opening(store.cells, store.prompts, self.options, plugins))
+        except Failed as failure:
+            raise InputError(f"the process that decodes refuses: {failure.cause}.") from None
 
     @property
     def left(self) -> int:
@@ -107,7 +110,7 @@ def begin(
         said: hears of what was asked and has no effect.
 
     Raises:
-        ForedraftError: the first thing that cannot be honoured. Nothing is left behind by it.
+        ForedraftError: the first thing that cannot be honoured.
     """
     folder = _resumed_alone(words)
     if folder is not None:
@@ -118,7 +121,8 @@ def begin(
     prompts = read_task(sweep.task)
     manifest = _manifest(sweep, prompts, words, worker, plugins)
     if sweep.options.resume is None:
-        return Bench(Store.create(new_folder(sweep.options.dir), manifest), worker, plugins)
+        made = Store.create(new_folder(sweep.options.dir), manifest)
+        return _claimed(made, worker, plugins)
     store = Store.open(sweep.options.resume, write=True)
     changes = store.difference(manifest)
     if changes:
@@ -158,6 +162,15 @@ def _resumed_alone(words: Sequence[str]) -> str | None:
 def _resumed(store: Store, words: Sequence[str], worker: Worker, plugins: Sequence[str]) -> Bench:
     try:
         check_cells(store.cells, words)
+    except BaseException:
+        store.close()
+        raise
+    return _claimed(store, worker, plugins)
+
+
+def _claimed(store: Store, worker: Worker, plugins: Sequence[str]) -> Bench:
+    """A sweep on a folder whose lock is given back if it cannot begin."""
+    try:
         return Bench(store, worker, plugins)
     except BaseException:
         store.close()
