@@ -85,7 +85,9 @@ def record(given: argparse.Namespace) -> None:
 def times(given: argparse.Namespace) -> None:
     """Step times of the target with each drafter. The machine should do nothing else."""
     plain = load("drafter=none", "target=smollm2", "target.kernels=tuned")
-    plan = Plan(contexts=(256,), widths=(1, 2, 3, 5, 7, 9), gammas=(1, 2, 4, 8), repeats=9, seconds=60)
+    plan = Plan(
+        contexts=(256,), widths=(1, 2, 3, 5, 7, 9), gammas=(1, 2, 4, 8), repeats=9, seconds=60
+    )
     for name in given.drafters:
         parts = with_drafter(plain, f"drafter={name}").parts
         sizes = [measure(parts.target, parts.drafter, batch, plan) for batch in given.batches]
