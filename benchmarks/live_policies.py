@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from common import RESULTS, save, with_drafter
 from policies import DRAFTERS, GROUPS, items_of, policies
 from scipy.stats import gmean, t
@@ -100,7 +101,8 @@ def cell(name: str, drafter: Engine, given: argparse.Namespace) -> dict[str, Any
         rows[side]["same ids"] = all(
             mine.ids == other.ids for mine, other in zip(runs[side][0], runs[PLAIN][0], strict=True)
         )
-    return {"cell": name, "prompts": len(texts), "best fixed": [rival for rival, _ in best],
+    return {"cell": name, "prompts": len(texts), "threads": torch.get_num_threads(),
+            "tokens": given.tokens, "best fixed": [rival for rival, _ in best],
             "plain tokens/s": 1 / float(np.median(per_token(runs[PLAIN], range(given.repeats)))),
             "sides": rows}  # fmt: skip
 
