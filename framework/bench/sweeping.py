@@ -119,10 +119,10 @@ def begin(
     for remark in sweep.remarks:
         said(remark)
     prompts = read_task(sweep.task)
-    manifest = _manifest(sweep, prompts, words, worker, plugins)
+    manifest = manifest_of(sweep, prompts, words, worker, plugins)
     if sweep.options.resume is None:
         made = Store.create(new_folder(sweep.options.dir), manifest)
-        return _claimed(made, worker, plugins)
+        return claimed(made, worker, plugins)
     store = Store.open(sweep.options.resume, write=True)
     changes = store.difference(manifest)
     if changes:
@@ -165,10 +165,10 @@ def _resumed(store: Store, words: Sequence[str], worker: Worker, plugins: Sequen
     except BaseException:
         store.close()
         raise
-    return _claimed(store, worker, plugins)
+    return claimed(store, worker, plugins)
 
 
-def _claimed(store: Store, worker: Worker, plugins: Sequence[str]) -> Bench:
+def claimed(store: Store, worker: Worker, plugins: Sequence[str]) -> Bench:
     """A sweep on a folder whose lock is given back if it cannot begin."""
     try:
         return Bench(store, worker, plugins)
@@ -183,17 +183,19 @@ def check_cells(cells: Sequence[Mapping[str, Any]], words: Sequence[str]) -> Non
         check_by_hand(cell["config"], [word.partition("=")[0] for word in words])
 
 
-def _manifest(
+def manifest_of(
     sweep: Sweep,
     prompts: Sequence[BenchPrompt],
     words: Sequence[str],
     worker: Worker,
     plugins: Sequence[str],
+    name: str = "bench",
 ) -> dict[str, Any]:
+    """What ``run.json`` says of a new sweep, which the command ``name`` began."""
     flags = [f"--plugin={path}" for path in plugins]
     options = asdict(sweep.options) | {"dir": None, "resume": None}
     return {
-        "command": command(["foredraft", *flags, "bench", *words]),
+        "command": command(["foredraft", *flags, name, *words]),
         "started": moment(),
         "versions": versions(),
         "hardware": _hardware(worker),
