@@ -17,6 +17,7 @@ from foredraft.framework.bench.report.data import (
     Interval,
     Page,
     Round,
+    Stretch,
     Token,
     Why,
 )
@@ -116,11 +117,12 @@ def _phases(tau: float, gamma: int, c: float, slow: float) -> dict[str, float]:
     return {name: value / tau for name, value in whole.items()}
 
 
-def _course(name: str, alpha: float, draw: random.Random) -> list[tuple[float, float]]:
+def _course(name: str, alpha: float, draw: random.Random) -> list[Stretch]:
     grows = 0.25 if name in ("prompt_lookup", "ngram") else 0.02
+    rates = [min(0.98, alpha * (0.85 + grows * at / 4) + draw.gauss(0, 0.015)) for at in range(8)]
     return [
-        (16.0 * at, min(0.98, alpha * (0.85 + grows * at / 4) + draw.gauss(0, 0.015)))
-        for at in range(8)
+        Stretch(16 * at + 1, 16 * at + 16, around(rate, 0.05 + 0.02 * at))
+        for at, rate in enumerate(rates)
     ]
 
 

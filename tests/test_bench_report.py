@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 from report_helpers import GROUPS, HOSTILE, fake_page, filled
 
-from foredraft.framework.bench.report.data import Answer, Cell, Interval, Page, Round, Token
+from foredraft.framework.bench.report.data import (
+    Answer,
+    Cell,
+    Interval,
+    Page,
+    Round,
+    Stretch,
+    Token,
+)
 from foredraft.framework.bench.report.filters import filtering
 from foredraft.framework.bench.report.headline import headline
 from foredraft.framework.bench.report.html import render
@@ -120,7 +128,8 @@ def test_numbers_that_are_none_are_shown_as_unknown() -> None:
         "x", {"drafter": "x", "policy.gamma": float("inf")}, drafter="x", gamma=float("inf"),
         speedup=bad, totals=half, groups={"math": bad, "qa": half}, tau=half, alpha=bad,
         noise=bad, by_position=[0.5, float("nan"), 0.2], c=float("nan"), predicted=float("inf"),
-        phases={"draft": float("nan"), "verify": 0.1}, course=[(0, float("nan")), (1, 0.5)],
+        phases={"draft": float("nan"), "verify": 0.1},
+        course=[Stretch(1, 2, bad), Stretch(3, 4, half)],
     )  # fmt: skip
     found = Outline(render([Page("t", [cell])]))
     shown = [value for name, value in found.values if name in ("aria-label", "data-value", "d")]

@@ -14,7 +14,7 @@ from report_helpers import HOSTILE, fake_page, filled
 from foredraft.framework import theory
 from foredraft.framework.bench.report.bars import phases
 from foredraft.framework.bench.report.curves import by_gamma, predictions
-from foredraft.framework.bench.report.data import Page
+from foredraft.framework.bench.report.data import Interval, Page, Stretch
 from foredraft.framework.bench.report.flat import csv_text, markdown
 from foredraft.framework.bench.report.forest import forest, side_by_side
 from foredraft.framework.bench.report.headline import overall
@@ -23,7 +23,7 @@ from foredraft.framework.bench.report.positions import acceptance, course
 from foredraft.framework.bench.report.series import Figure
 from foredraft.framework.bench.report.svg import Scale, Style, nice, ratio_scale
 from foredraft.framework.bench.report.tidying import tidied
-from foredraft.framework.bench.report.words import label, spoken
+from foredraft.framework.bench.report.words import bounds, label, number, spoken
 
 PAGE = tidied(fake_page())
 Element = ElementTree.Element
@@ -119,6 +119,26 @@ def test_the_other_figures_hold_every_setting() -> None:
     assert sum("tau" in words for words in labels(acceptance(PAGE))) == 23
     plain = [words for words in labels(phases(PAGE)) if words.startswith("plain decoding")]
     assert plain[0] == "plain decoding, temperature 0: verify 21.20 of 22.20 ms per token"
+
+
+def test_stretches_of_answers_lie_in_their_intervals() -> None:
+    cell = next(
+        c for c in PAGE.cells if c.id == "drafter=ngram,policy.gamma=1,sampling.temperature=0"
+    )
+    first = cell.course[0]
+    says = f"tokens 1 to 16: {number(first.rate.value)} {bounds(first.rate)} accepted"
+    assert any(words.endswith(says) for words in labels(course(tidied(Page("t", [cell])))))
+    for panel in drawings(course(PAGE)):
+        areas, lines = of_class(panel, "ribbon"), of_class(panel, "line")
+        assert len(areas) == len(lines) == 4
+        for area, line in zip(areas, lines, strict=True):
+            edge = [float(y) for y in re.findall(r" (\d+\.\d)", area.attrib["d"])]
+            ys = [float(y) for y in re.findall(r" (\d+\.\d)", line.attrib["d"])]
+            assert len(edge) == 2 * len(ys)
+            for high, y, low in zip(edge, ys, reversed(edge), strict=False):
+                assert high < y < low  # downwards
+    alone = replace(cell, course=[Stretch(1, 8, Interval(0.5))])
+    assert not of_class(drawings(course(Page("t", [alone])))[0], "ribbon")
 
 
 def test_bars_end_where_the_times_say() -> None:

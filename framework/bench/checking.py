@@ -78,10 +78,28 @@ def _row_problem(row: dict[str, Any]) -> str:
             return f"{key} is no list of whole numbers from 0"
     if row.get("accepted", 0) > row.get("drafted", row.get("accepted", 0)):
         return f"accepted={row['accepted']!r} is more than drafted={row['drafted']!r}"
+    if "by_round" in row and not _along(row):
+        return "by_round is no list of drafted, reached and accepted tokens that add up to its counters"
     if "overlap" in row and not _amount(row["overlap"]):
         return f"overlap={row['overlap']!r} is not a number from 0"
     good = row.get("finish") is None or isinstance(row["finish"], str)
     return "" if good else f"finish={row['finish']!r} is no word"
+
+
+def _along(row: dict[str, Any]) -> bool:
+    """Whether ``by_round`` is what the row's counters are the sums of."""
+    each = row["by_round"]
+    if not isinstance(each, list) or not all(wholes(one) and len(one) == 3 for one in each):
+        return False
+    drafted, reached, accepted = ([one[at] for one in each] for at in range(3))
+    told = (
+        row.get("rounds"),
+        row.get("drafted"),
+        sum(row.get("reached_at", ())),
+        row.get("accepted"),
+    )
+    fits = all(d >= r >= a for d, r, a in each)
+    return fits and (len(each), sum(drafted), sum(reached), sum(accepted)) == told
 
 
 def _whole(value: Any) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from . import choosing
 from .choosing import Base, Noise, Winner
+from .course import course
 from .interval import Interval
 from .readings import ENGINE, GENERATE, PLAIN, Record, Side, read
 from .stats import Ratios, geometric, geometric_family
@@ -60,6 +61,7 @@ class Columns:
             "tau": self._ratio("emitted", "rounds", log=True),
             "alpha": self._ratio("overlap", "reached"),
             "accept_rate": self._ratio("accepted", "reached"),
+            "course": [course(self.sides[name], self._longest) for name in self.ids],
             **self._by_group(logs),
         }
         return [
@@ -140,6 +142,11 @@ class Columns:
 
     def _counted(self, name: str) -> Numbers:
         return self._stack(lambda cell: self.sides[cell].counts[name])
+
+    @property
+    def _longest(self) -> int:
+        """Tokens of the longest answer, so that all cells are cut into the same stretches."""
+        return max(side.longest for side in self.sides.values())
 
     def _ratio(self, top: str, bottom: str, log: bool = False) -> list[Interval]:
         found = Ratios(self._counted(top), self._counted(bottom), log=log).intervals()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .course import Stretch
 from .gap import Gap
 from .interval import Interval
 from .kept import Kept
@@ -66,6 +67,7 @@ def _cell(one: CellSummary, cell: Mapping[str, Any], found: Summary) -> data.Cel
         predicted=gap.theory if gap else None,
         predicted_timed=gap.by_times if gap else None,
         phases=one.phases,
+        course=_course(one.course),
         verdict=str(verdict.get("verdict", "")),
         verdict_ok=PROVEN.get(str(verdict.get("verdict"))),
         verdict_note=str(verdict.get("says", "")),
@@ -84,6 +86,15 @@ def _interval(found: Interval) -> data.Interval | None:
     if found.value is None:
         return None
     return data.Interval(found.value, found.low, found.high)
+
+
+def _course(parts: Sequence[Stretch]) -> list[data.Stretch]:
+    rates = [_interval(part.rate) for part in parts]
+    return [
+        data.Stretch(part.first, part.last, rate)
+        for part, rate in zip(parts, rates, strict=True)
+        if rate
+    ]
 
 
 def _known(groups: Mapping[str, Interval]) -> dict[str, data.Interval]:

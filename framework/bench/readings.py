@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .course import Begun, begun
+
 Numbers = NDArray[np.float64]
 Record = Mapping[str, Any]
 
@@ -37,6 +39,9 @@ class Side:
         phases: seconds of the median run by ``PHASES``, ``[units, 4]``; they add up to its decoding.
         counts: of ``COUNTS``, each summed over the rows and repeats of a unit.
         reached_at, accepted_at: by position in the draft, summed over everything.
+        rounds: by unit, where in the answer each round began, how many drafted tokens it reached and
+            how many it accepted.
+        longest: tokens of the longest answer.
         batch: the most rows of a run.
     """
 
@@ -50,6 +55,8 @@ class Side:
     counts: dict[str, Numbers]
     reached_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
+    rounds: dict[int, list[Begun]] = field(default_factory=dict)
+    longest: int = 0
     runs: int = 0
     contended: int = 0
     batch: int = 0
@@ -102,12 +109,14 @@ class Side:
             self.phases[unit] = _phases(middle)
 
     def _count(self, unit: int, records: Sequence[Record]) -> None:
+        self.longest = max([self.longest, *(len(row["ids"]) for r in records for row in r["rows"])])
         rows = [row for r in records for row in r["rows"] if "rounds" in row]
         if not rows:
             return
         for name in COUNTS[:-1]:
             self.counts[name][unit] = sum(row.get(name, 0) for row in rows)
         self.counts["reached"][unit] = sum(sum(row.get("reached_at", ())) for row in rows)
+        self.rounds[unit] = begun(rows)
         for row in rows:
             _add(self.reached_at, row.get("reached_at", ()))
             _add(self.accepted_at, row.get("accepted_at", ()))

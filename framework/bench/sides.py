@@ -18,7 +18,9 @@ from ..api import engine_from
 from ..engine import Engine
 from ..errors import ConfigError
 from ..metrics import Metrics
+from ..records import RowOutcome
 from ..requests import Answer
+from .course import by_round
 from .measure import run_generate
 
 WARM = 4  # tokens of the uncounted run of each cell
@@ -150,13 +152,19 @@ def decoded(engine: Engine, contents: Sequence[Any], indexes: Sequence[int], **o
         for content, index in zip(contents, indexes, strict=True)
     ]
     spent: dict[str, float] = {}
+    heard: list[RowOutcome] = []
     begin = time.perf_counter()
     for outcome in engine.run(answers):
+        heard += outcome.rows
         for phase, value in outcome.seconds.items():
             spent[phase] = spent.get(phase, 0.0) + value
     seconds = time.perf_counter() - begin
     prefill = spent.pop("prefill", 0.0)
-    rows = [{"prompt": index, **_row(a)} for index, a in zip(indexes, answers, strict=True)]
+    along = by_round(heard)
+    rows = [
+        {"prompt": index, **_row(answer), **({"by_round": along[index]} if index in along else {})}
+        for index, answer in zip(indexes, answers, strict=True)
+    ]
     return {"seconds": seconds, "prefill": prefill, "time": spent, "rows": rows}
 
 

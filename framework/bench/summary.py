@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .choosing import Noise, Winner
 from .columns import Columns
+from .course import Stretch
 from .gap import Gap, gap
 from .interval import Interval
 from .readings import ENGINE, GENERATE, PHASES, Record, Side
@@ -46,6 +47,7 @@ class CellSummary:
         tau, alpha, accept_rate: as in ``framework/metrics.py``, with intervals over units.
         tau_groups: ``tau`` by group.
         reached_at, accepted_at: by position in the draft, over all runs.
+        course: ``accept_rate`` by where in the answer the round began, see ``course``.
         counts: rounds, drafted, accepted, emitted, overlap, reached, over all runs.
         phases: seconds per decoded token by phase.
         gap: against the plain loop; None for baselines and where times by phase are missing.
@@ -81,6 +83,7 @@ class CellSummary:
     tau_groups: Mapping[str, Interval] = field(default_factory=dict)
     reached_at: Sequence[int] = ()
     accepted_at: Sequence[int] = ()
+    course: Sequence[Stretch] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
     gap: Gap | None = None

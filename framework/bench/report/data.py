@@ -22,6 +22,25 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """A stretch of answers.
+
+    Args:
+        first, last: its tokens, from 1, both inside.
+        rate: the share of drafted tokens accepted, of rounds that began there.
+    """
+
+    first: int
+    last: int
+    rate: Interval
+
+    @property
+    def middle(self) -> float:
+        """How many tokens of the answer stand before the middle of it."""
+        return (self.first - 1 + self.last) / 2
+
+
+@dataclass(frozen=True)
 class Factor:
     """One thing that keeps a setting from being faster.
 
@@ -78,7 +97,7 @@ class Cell:
         predicted: the speed-up of Theorem 3.8 (arXiv:2211.17192) with this ``alpha`` and ``c``.
         predicted_timed: the same with the measured time of each step in place of ``c``.
         phases: seconds per emitted token by phase, in the order to draw them.
-        course: acceptance over an answer: pairs of a token's place in its answer and that share.
+        course: that share over the course of an answer.
         verdict: is the output that of plain decoding? A word or two: ``identical``, ``lossy``.
         verdict_ok: True if that was shown, False if it was refuted, None if nothing was shown.
         verdict_note: how it was found out, or the first difference.
@@ -108,7 +127,7 @@ class Cell:
     predicted: float | None = None
     predicted_timed: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
-    course: Sequence[tuple[float, float]] = ()
+    course: Sequence[Stretch] = ()
     verdict: str = ""
     verdict_ok: bool | None = None
     verdict_note: str = ""

@@ -55,6 +55,8 @@ def _figures(page: Page, cell: Cell) -> Iterator[tuple[str, Value]]:
         yield from _ends(f"speedup {group}", cell.groups.get(group))
     yield from ((f"seconds per token {name}", value) for name, value in cell.phases.items())
     yield from ((f"accepted at {at}", share) for at, share in enumerate(cell.by_position, 1))
+    for part in cell.course:
+        yield from _ends(f"accepted in tokens {part.first} to {part.last}", part.rate)
 
 
 def _ends(name: str, interval: Interval | None) -> Iterator[tuple[str, Value]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from .data import Interval
-from .svg import Point, Scale, Style, drawing, mark, path, rectangle, segment, text
+from .svg import Point, Scale, Style, drawing, mark, path, rectangle, ribbon, segment, text
 
 WIDTH = 340.0
 HEIGHT = 240.0
@@ -54,6 +54,14 @@ class Panel:
         if interval and interval.low is not None and interval.high is not None:
             ends = self.at((x, interval.low)), self.at((x, interval.high))
             self.parts.append(segment(*ends, f"whisker {style.css}"))
+
+    def ribbon(self, intervals: Sequence[tuple[float, Interval]], style: Style) -> None:
+        """Intervals joined to an area, where there is more than one."""
+        ends = [(x, one.low, one.high) for x, one in intervals]
+        lows = [(x, low) for x, low, _ in ends if low is not None]
+        highs = [(x, high) for x, _, high in ends if high is not None]
+        if len(lows) > 1:
+            self.parts.append(ribbon([self.at(p) for p in [*highs, *reversed(lows)]], style))
 
     def level(self, y: float, css: str = "one") -> None:
         """A line across, at 1.0 for example."""

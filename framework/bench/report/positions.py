@@ -11,7 +11,7 @@ from .forest import fastest
 from .panel import Panel
 from .series import Figure, by_drafter, drafters, legend, measured, panels
 from .svg import Point, Style
-from .words import choice, label, number, phrase
+from .words import bounds, choice, label, number, phrase
 
 NEUTRAL = Style(6)
 
@@ -33,8 +33,9 @@ def course(page: Page) -> Figure | None:
     """Acceptance over the course of an answer."""
     drawn = [_course(page, name, cells) for name, cells in panels(page).items()]
     caption = (
-        "The share of drafted tokens accepted, by how far into the answer the round began; of each "
-        "drafter the setting that is fastest over all prompts."
+        "The share of drafted tokens accepted among those that were tried, by where in the answer the "
+        "round began, with 95 % intervals over the prompts; of each drafter the setting that is fastest "
+        "over all prompts. Only prompts with long answers are in the later stretches."
     )
     return _figure(page, "course", "Acceptance over the course of an answer", caption, drawn)
 
@@ -87,7 +88,7 @@ def _positions(page: Page, name: str, cells: Sequence[Cell]) -> Markup | None:
     panel = Panel(name, (0.7, most + 0.3), (0, 1), names)
     for cell in longest:
         points = [(float(at), share) for at, share in enumerate(cell.by_position, 1)]
-        _shares(panel, points, drafters(page)[cell.drafter], cell, "position")
+        _shares(panel, points, drafters(page)[cell.drafter], cell)
     return panel.svg()
 
 
@@ -95,16 +96,27 @@ def _course(page: Page, name: str, cells: Sequence[Cell]) -> Markup | None:
     chosen = [cell for cell in fastest(cells) if cell.course]
     if not chosen:
         return None
-    most = max(place for cell in chosen for place, _ in cell.course)
+    most = max(cell.course[-1].last for cell in chosen)
     names = ("tokens of the answer so far", "accepted")
-    panel = Panel(name, (0, most * 1.03 or 1.0), (0, 1), names)
+    panel = Panel(name, (0, most), (0, 1), names)
+    for cell in chosen:  # all areas lie below all lines
+        rates = [(part.middle, part.rate) for part in cell.course]
+        panel.ribbon(rates, drafters(page)[cell.drafter])
     for cell in chosen:
-        _shares(panel, cell.course, drafters(page)[cell.drafter], cell, "token")
+        _stretches(panel, cell, drafters(page)[cell.drafter])
     return panel.svg()
 
 
-def _shares(panel: Panel, points: Sequence[Point], style: Style, cell: Cell, axis: str) -> None:
+def _stretches(panel: Panel, cell: Cell, style: Style) -> None:
+    panel.line([(part.middle, part.rate.value) for part in cell.course], style)
+    for part in cell.course:
+        rate = f"{number(part.rate.value)} {bounds(part.rate)}".strip()
+        says = f"{phrase(cell)}, tokens {part.first} to {part.last}: {rate} accepted"
+        panel.mark((part.middle, part.rate.value), style, says)
+
+
+def _shares(panel: Panel, points: Sequence[Point], style: Style, cell: Cell) -> None:
     panel.line(points, style)
     for point in points:
         place = choice(float(point[0]))
-        panel.mark(point, style, f"{phrase(cell)}, {axis} {place}: {number(point[1])} accepted")
+        panel.mark(point, style, f"{phrase(cell)}, position {place}: {number(point[1])} accepted")

@@ -147,6 +147,12 @@ def path(points: Sequence[Point], style: Style, css: str = "line", dash: str = "
     )
 
 
+def ribbon(points: Sequence[Point], style: Style) -> Markup:
+    """An area between its upper edge and, on the way back, its lower one."""
+    way = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "Z"
+    return Markup('<path d="{}" class="ribbon {}"/>').format(way, style.css)
+
+
 def mark(at: Point, style: Style, says: str, size: float = 4.0) -> Markup:
     """A mark that can be pointed at if it has words: its area is larger than its shape."""
     x, y = at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from .data import Cell, Interval, Page, Why
+from .data import Cell, Interval, Page, Stretch, Why
 from .words import in_order, known
 
 
@@ -32,7 +32,7 @@ def _cell(cell: Cell) -> Cell:
         predicted=known(cell.predicted),
         predicted_timed=known(cell.predicted_timed),
         phases={name: value for name, value in cell.phases.items() if (known(value) or 0) > 0},
-        course=[(x, y) for x, y in cell.course if known(x) is not None and known(y) is not None],
+        course=[one for part in cell.course if (one := _stretch(part))],
         noise=_interval(cell.noise),
         why=_why(cell.why),
     )
@@ -45,6 +45,11 @@ def _interval(interval: Interval | None) -> Interval | None:
     if low is None or high is None:
         return Interval(interval.value)
     return Interval(interval.value, min(low, high), max(low, high))
+
+
+def _stretch(part: Stretch) -> Stretch | None:
+    rate = _interval(part.rate)
+    return replace(part, rate=rate) if rate else None
 
 
 def _intervals(found: Mapping[str, Interval]) -> dict[str, Interval]:
