@@ -33,6 +33,22 @@ def written_whole(path: str | Path, key: str = "") -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def file_to_write(path: str | Path, key: str = "out") -> Path:
+    """The path, if a file can be written there as far as one can tell before the work is done.
+
+    Args:
+        key: what a refusal calls the file.
+
+    Raises:
+        InputError: it is a folder, or is to be in one that is not there.
+    """
+    place = Path(path).expanduser()
+    if place.is_dir() or not place.parent.is_dir():
+        problem = "it is a folder" if place.is_dir() else "there is no such folder"
+        raise InputError(f"{key}={path} cannot be written: {problem}.")
+    return place
+
+
 def write_json(path: str | Path, record: dict[str, Any], key: str = "") -> None:
     """Writes JSON for people and programs, whole or not at all."""
     with written_whole(path, key) as partial:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .display import bar, console, note
 
 if TYPE_CHECKING:
+    from ..bench.launching.words import Chosen
     from ..bench.sweeping import Bench
 
 HELP = """\
@@ -30,7 +31,12 @@ proves that each keeps the target's output, and writes a report.
   --config-dir DIR  your own presets and experiments (experiment=NAME may hold all of this)
   KEY=VALUE         for all cells, as for foredraft generate
 
-The exit code is 0, or 3 if a cell failed (the others are there), or 130 after Ctrl-C."""
+  -m, --multirun    in jobs that share the prompts, through any launcher of Hydra:
+  hydra/launcher=NAME bench.jobs=N hydra.launcher.KEY=VALUE
+                    basic (one after the other), joblib, ray, submitit_local, submitit_slurm
+  KEY=A,B           with -m, the same as grid.KEY=[A,B]
+
+The exit code is 0, or 3 if a cell or a job failed (the others are there), or 130 after Ctrl-C."""
 FAILED, INTERRUPTED = 3, 130
 
 
@@ -39,49 +45,76 @@ def bench(argv: list[str]) -> int:
     if not argv or "-h" in argv or "--help" in argv:
         print(HELP)
         return 0
-    words, config_dir = _split(argv)
+    words, config_dir, multirun = _split(argv)
 
     from ..bench.hand import Worker
+    from ..bench.launching.words import taken
     from ..bench.sweeping import begin
     from ..plugins import current_files
 
-    files = current_files()
+    words, chosen = taken(words, multirun, config_dir)
+    if chosen is not None:
+        _check(chosen)
     worker = Worker(limit=300.0)
     try:
-        sweep = begin(words, worker, config_dir, files, note)
+        sweep = begin(words, worker, config_dir, current_files(), note, argv)
         with sweep.store:
-            return _run(sweep)
+            return _run(sweep, chosen)
     finally:
         worker.close()
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], str | None]:
-    words, folder, left = [], None, iter(argv)
+def _check(chosen: Chosen) -> None:
+    """Refuses a launcher that cannot be had before anything else is done."""
+    from ..bench.launching.launchers import jobs_of
+
+    jobs_of(chosen)
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], str | None, bool]:
+    words, folder, multirun, left = [], None, False, iter(argv)
     for word in left:
         key, equals, value = word.partition("=")
         if key == "--config-dir":
             folder = value if equals else next(left, "")
             if not folder:
                 raise ConfigError("--config-dir needs one folder; it is given once.")
+        elif word in ("-m", "--multirun"):
+            multirun = True
         elif word.startswith("-"):
             raise ConfigError(f"foredraft bench does not take {word}; see foredraft bench --help.")
         else:
             words.append(word)
-    return words, folder
+    return words, folder, multirun
 
 
-def _run(sweep: Bench) -> int:
+def _run(sweep: Bench, chosen: Chosen | None) -> int:
     from ..bench.sweeping import resuming
 
-    store = sweep.store
+    store, problems = sweep.store, list[str]()
     note(f"{len(sweep.cells)} cells, {sweep.left} runs to go, results in {store.folder}")
     try:
         with bar("decoding", len(sweep.tasks)) as advance:
-            sweep.run(lambda task: advance(1))
+            if chosen is None:
+                sweep.run(lambda task: advance(1))
+            else:
+                problems = _launched(sweep, chosen, advance)
     except KeyboardInterrupt:
         note(f"stopped; what was done is kept: {resuming(store.folder)}")
         return INTERRUPTED
-    return _told(sweep)
+    for problem in problems:
+        note(problem)
+    return FAILED if problems else _told(sweep)
+
+
+def _launched(sweep: Bench, chosen: Chosen, advance: Callable[[int], None]) -> list[str]:
+    """The sweep in jobs; a sentence for each that broke."""
+    from ..bench.launching.running import run
+    from ..plugins import current_files
+
+    sweep.worker.close()  # jobs have workers of their own
+    advance(len(sweep.tasks) - sweep.left)
+    return run(sweep, chosen, current_files(), advance)
 
 
 def _told(sweep: Bench) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import compose, to_objects
-from ..errors import ConfigError, InputError, near_match
+from ..errors import ConfigError, near_match
+from ..files import file_to_write
 from .documents import read_documents
 
 if TYPE_CHECKING:
@@ -88,12 +89,9 @@ def _parse(argv: Sequence[str]) -> tuple[list[str], str, int, list[str], str | N
 def _checked(texts: list[str], single: dict[str, str]) -> tuple[str, int]:
     if not texts or "out" not in single:
         raise ConfigError("foredraft fit needs text=FILE and out=FILE.")
-    out, order = Path(single["out"]).expanduser(), single.get("order", "3")
+    out, order = file_to_write(single["out"]), single.get("order", "3")
     if not re.fullmatch(r"[1-6]", order):
         raise ConfigError(f"order={order} is not possible; it must be a whole number from 1 to 6.")
-    if out.is_dir() or not out.parent.is_dir():
-        problem = "it is a folder" if out.is_dir() else "there is no such folder"
-        raise InputError(f"out={out} cannot be written: {problem}.")
     return str(out), int(order)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checks import check_range
-from ..errors import ConfigError, InputError, near_match
+from ..errors import ConfigError, near_match
+from ..files import file_to_write
 from .display import console
 
 if TYPE_CHECKING:
@@ -74,10 +75,7 @@ def _checked(traces: list[str], single: dict[str, str]) -> Asked:
         )
     if not traces or "out" not in single:
         raise ConfigError(f"foredraft fit policy={POLICY} needs traces=FILE and out=FILE.")
-    out = Path(single["out"]).expanduser()
-    if out.is_dir() or not out.parent.is_dir():
-        problem = "it is a folder" if out.is_dir() else "there is no such folder"
-        raise InputError(f"out={out} cannot be written: {problem}.")
+    out = file_to_write(single["out"])
     weight = _number("reject_weight", single.get("reject_weight", "1"))
     check_range("reject_weight", weight, 0.01, 100)
     hidden, seed = _whole("hidden", single, 8, 256), _whole("seed", single, 0, 2**31)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import strict_json
 from ..checks import check_whole
 from ..errors import ConfigError, ForedraftError, InputError
 from ..policies.builtin import MAX_GAMMA
@@ -123,29 +124,8 @@ def read_text(path: str, key: str) -> str:
 
 
 def read_object(line: str, where: str) -> dict[str, Any]:
-    """One line of JSON, strictly: an object without repeated keys, NaN or broken characters."""
-    try:
-        value = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise InputError(f"{where} holds half of a character (a lone surrogate).") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not valid JSON: {error}.") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{where} is not a JSON object; write " + '{"prompt": "..."}.')
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} is there twice")
-    return found
-
-
-def _no_constant(word: str) -> float:
-    raise ValueError(f"{word} is not JSON")
+    """One line of strict JSON (``strict_json.py``)."""
+    return strict_json.read_object(line, where, '; write {"prompt": "..."}')
 
 
 def _checked(line: dict[str, Any], where: str) -> str:
@@ -160,7 +140,7 @@ def _checked(line: dict[str, Any], where: str) -> str:
     own_id = line.get("id", line.get("question_id"))
     if own_id is not None and type(own_id) not in (str, int):
         raise InputError(f"{where} has the id {own_id!r}; it must be text or a whole number.")
-    problem = _problem(forms[0], line[forms[0]])
+    problem = content_problem(forms[0], line[forms[0]])
     if problem:
         raise InputError(f"{where}: {problem}.")
     _check_options(line, where)
@@ -180,7 +160,8 @@ def _check_options(line: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: {error}") from error
 
 
-def _problem(form: str, value: Any) -> str:
+def content_problem(form: str, value: Any) -> str:
+    """What is wrong with a prompt that came in this form; empty if nothing is."""
     if form == "prompt":
         return "" if _is_text(value) else "prompt is empty or no text"
     if not isinstance(value, list) or not value:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from ..checks import check_range, check_whole
-from ..errors import ConfigError, InputError, near_match
+from ..errors import ConfigError, near_match
+from ..files import file_to_write
 from ..traces.synthetic import PROCESSES, Process
 
 LISTS = ("traces",)
@@ -65,7 +65,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         found.gammas = [_whole("gammas", text, 256) for text in single["gammas"].split(",")]
     found.batch = _whole("batch", single.get("batch", "1"), 4096, 1)
     for key, path in (("out", found.out), ("save", found.save)):
-        _check_place(key, path)
+        if path is not None:
+            file_to_write(path, key)
     return found
 
 
@@ -169,12 +170,3 @@ def _number(key: str, text: str, kind: type) -> Any:
         pass
     name = {int: "a whole number", float: "a number", bool: "true or false"}[kind]
     raise ConfigError(f"{key}={text} is not possible; it must be {name}.")
-
-
-def _check_place(key: str, path: str | None) -> None:
-    if path is None:
-        return
-    place = Path(path).expanduser()
-    if place.is_dir() or not place.parent.is_dir():
-        problem = "it is a folder" if place.is_dir() else "there is no such folder"
-        raise InputError(f"{key}={path} cannot be written: {problem}.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checks import check_whole
-from ..errors import ConfigError, InputError, near_match
+from ..errors import ConfigError, near_match
+from ..files import file_to_write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -126,10 +126,7 @@ def _whole(key: str, text: str, low: int, high: int) -> int:
 def _check_out(found: Arguments) -> None:
     if not found.out:
         raise ConfigError("foredraft times needs out=FILE.")
-    place = Path(found.out).expanduser()
-    if place.is_dir() or not place.parent.is_dir():
-        problem = "it is a folder" if place.is_dir() else "there is no such folder"
-        raise InputError(f"out={found.out} cannot be written: {problem}.")
+    file_to_write(found.out)
 
 
 def _measure(arguments: Arguments) -> TimeTable:

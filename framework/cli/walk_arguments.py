@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..checks import check_whole
 from ..config import as_dict, compose
 from ..errors import ConfigError, InputError
+from ..files import file_to_write
 from .arguments import Arguments, parse
 from .prompts import Item
 
@@ -44,13 +45,7 @@ class Words:
     def file(self, key: str) -> Path | None:
         """The file of ``key=``, which can be written as far as one can tell."""
         text = self.own.get(key, self.rest.texts.get(key))
-        if text is None:
-            return None
-        path = Path(text).expanduser()
-        if path.is_dir() or not path.parent.is_dir():
-            problem = "it is a folder" if path.is_dir() else "there is no such folder"
-            raise InputError(f"{key}={path} cannot be written: {problem}.")
-        return path
+        return None if text is None else file_to_write(text, key)
 
     def config(self, *overrides: str) -> dict[str, Any]:
         """The composed config, with more overrides behind those given."""
