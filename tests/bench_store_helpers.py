@@ -10,9 +10,9 @@ PROMPTS = [
     for i, g in enumerate(("qa", "qa", "math", "math"))
 ]
 UNITS: list[dict[str, Any]] = [
-    {"index": 0, "group": "qa", "prompts": [0, 1]},
-    {"index": 1, "group": "math", "prompts": [2]},
-    {"index": 2, "group": "math", "prompts": [3]},
+    {"index": 0, "group": "qa", "prompts": [0, 1], "batch_size": 2},
+    {"index": 1, "group": "math", "prompts": [2], "batch_size": 2},
+    {"index": 2, "group": "math", "prompts": [3], "batch_size": 2},
 ]
 PLAN = [(cell, unit, repeat) for repeat in range(2) for unit in range(3) for cell in CELLS]
 
@@ -20,7 +20,10 @@ PLAN = [(cell, unit, repeat) for repeat in range(2) for unit in range(3) for cel
 def cell(name: str, **config: Any) -> dict[str, Any]:
     """A cell as it is planned."""
     plain = name == "plain"
-    whole = {"drafter": {"name": "none"}, "policy": {"name": "fixed", "gamma": 3}, **config}
+    parts = {"target": "table", "drafter": "none", "verifier": "token", "policy": "fixed"}
+    whole: dict[str, Any] = {kind: {"name": part} for kind, part in parts.items()}
+    whole["policy"]["gamma"], whole["target"]["order"] = 3, 1
+    whole |= {"runtime": {"batch_size": 2}, **config}
     return {
         "id": name,
         "choices": {} if plain else {"drafter": "ngram", "policy.gamma": 3},
@@ -41,7 +44,7 @@ def manifest(**changed: Any) -> dict[str, Any]:
         "hardware": {"cpu": "a CPU", "cores": 2, "threads": 1, "device": "cpu", "memory_gib": 8.0},
         "commit": None,
         "options": {"repeats": 2, "minutes": None, "dir": "a"},
-        "task": {"name": "own", "groups": ["qa", "math"]},
+        "task": {"source": "own", "groups": ["qa", "math"]},
         "cells": [cell(name) for name in CELLS],
         "units": UNITS,
         "prompts": PROMPTS,

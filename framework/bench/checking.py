@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 KINDS = ("raised", "hung", "killed", "memory", "disk")
-RETRIED = "retried"  # a failure line that takes the failures before it back
 COUNTERS = ("rounds", "drafted", "accepted", "emitted")
 
 
@@ -19,7 +18,7 @@ def record_problem(record: dict[str, Any], cell: str, units: Sequence[dict[str, 
     if record.get("cell") != cell:
         return f"its cell is {record.get('cell')!r}, not {cell!r}"
     for key, most in (("unit", len(units) - 1), ("repeat", 1 << 31), ("order", 1 << 53)):
-        if not _whole(record.get(key)) or record[key] > most:
+        if not whole(record.get(key)) or record[key] > most:
             return f"{key}={record.get(key)!r} is not a whole number from 0 to {most}"
     unit = units[record["unit"]]
     if record.get("group") != unit["group"]:
@@ -31,12 +30,12 @@ def failure_problem(failure: dict[str, Any], cells: Sequence[str]) -> str:
     """The same for a line of ``failures.jsonl``."""
     if failure.get("cell") not in cells:
         return f"there is no cell {failure.get('cell')!r}"
-    if failure.get("kind") not in (*KINDS, RETRIED):
+    if failure.get("kind") not in KINDS:
         return f"kind={failure.get('kind')!r} is none of {', '.join(KINDS)}"
     if not isinstance(failure.get("cause"), str):
         return "its cause is no text"
     for key in ("unit", "repeat"):
-        if failure.get(key) is not None and not _whole(failure[key]):
+        if failure.get(key) is not None and not whole(failure[key]):
             return f"{key}={failure[key]!r} is not a whole number"
     return ""
 
@@ -47,14 +46,14 @@ def _times_problem(record: dict[str, Any]) -> str:
         return "time is not an object"
     named = [(key, record.get(key)) for key in ("seconds", "prefill")]
     for key, value in [*named, *((f"time.{phase}", part) for phase, part in spent.items())]:
-        if not _amount(value):
+        if not amount(value):
             return f"{key}={value!r} is not a number of seconds from 0"
     if record["prefill"] > record["seconds"]:
         return f"prefill={record['prefill']!r} is more than seconds={record['seconds']!r}"
     if type(record.get("contended", False)) is not bool:
         return f"contended={record['contended']!r} is neither true nor false"
     started = record.get("started")
-    good = isinstance(started, str) or _amount(started)
+    good = isinstance(started, str) or amount(started)
     return "" if good else f"started={started!r} is no moment"
 
 
@@ -71,7 +70,7 @@ def _row_problem(row: dict[str, Any]) -> str:
     if not wholes(row.get("ids")):
         return "ids is no list of token ids"
     for key in COUNTERS:
-        if key in row and not _whole(row[key]):
+        if key in row and not whole(row[key]):
             return f"{key}={row[key]!r} is not a whole number from 0"
     for key in ("reached_at", "accepted_at"):
         if key in row and not wholes(row[key]):
@@ -80,7 +79,7 @@ def _row_problem(row: dict[str, Any]) -> str:
         return f"accepted={row['accepted']!r} is more than drafted={row['drafted']!r}"
     if "by_round" in row and not _along(row):
         return "by_round is no list of drafted, reached and accepted tokens that add up to its counters"
-    if "overlap" in row and not _amount(row["overlap"]):
+    if "overlap" in row and not amount(row["overlap"]):
         return f"overlap={row['overlap']!r} is not a number from 0"
     good = row.get("finish") is None or isinstance(row["finish"], str)
     return "" if good else f"finish={row['finish']!r} is no word"
@@ -102,15 +101,17 @@ def _along(row: dict[str, Any]) -> bool:
     return fits and (len(each), sum(drafted), sum(reached), sum(accepted)) == told
 
 
-def _whole(value: Any) -> bool:
+def whole(value: Any) -> bool:
+    """Whether it is a whole number from 0, and no bool."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
 def wholes(values: Any) -> bool:
     """Whether it is a list of whole numbers from 0."""
-    return isinstance(values, list) and all(map(_whole, values))
+    return isinstance(values, list) and all(map(whole, values))
 
 
-def _amount(value: Any) -> bool:
+def amount(value: Any) -> bool:
+    """Whether it is a number from 0, and no bool."""
     # Also false for NaN and infinity.
     return type(value) in (int, float) and 0 <= value < 1e15

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import InputError
-from .disk import sync_folder, unwritable
+from .disk import Unwritable, sync_folder, unwritable
 
 LOCK = ".lock"
 PARTS = ("records", "verdicts", "traces")
@@ -51,6 +51,8 @@ def new_folder(place: Path) -> Iterator[Path]:
             place.rmdir()
         os.rename(building, place)
         sync_folder(place.parent)
+    except Unwritable as error:  # names a file of the folder that is going to be gone
+        raise Unwritable(str(error).replace(str(building), str(place))) from None
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process was faster
             raise _taken(place) from None

@@ -6,17 +6,19 @@ Every line is held against the manifest, so what was changed by hand is refused 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .checking import RETRIED, failure_problem, record_problem
+from ..strict_json import read_object
+from .checking import failure_problem, record_problem
 from .difference import differences
-from .disk import parsed, read_whole
+from .disk import read_whole
 from .lines import read_lines
 from .machine import at_home
 from .manifest import split
+from .shapes import trace_problem, verdict_problem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,30 +65,39 @@ class Kept:
         return {key_of(record) for record in self.records()}
 
     def failures(self) -> dict[str, dict[str, Any]]:
-        """The last failure of each cell that failed and was not tried again."""
+        """The last failure of each cell that failed."""
         found: dict[str, dict[str, Any]] = {}
         path = self.folder / FAILURES
         for number, failure in read_lines(path):
             problem = failure_problem(failure, self.ids)
             if problem:
                 raise InputError(f"line {number} of {path} is no failure: {problem}.")
-            found.pop(failure["cell"], None)
-            if failure["kind"] != RETRIED:
-                found[failure["cell"]] = failure
+            found[failure["cell"]] = failure
         return found
 
     def verdicts(self) -> dict[str, dict[str, Any]]:
         """The verdicts there are, by cell."""
-        return self._each("verdicts")
+        return self._each("verdicts", verdict_problem)
 
     def traces(self) -> dict[str, dict[str, Any]]:
         """The answers that were taken down round by round, by cell."""
-        return self._each("traces")
+        return self._each("traces", self._trace_problem)
 
-    def _each(self, kind: str) -> dict[str, dict[str, Any]]:
-        paths = {name: self._beside(kind, name) for name in self.ids}
-        there = {name: path for name, path in paths.items() if os.path.exists(path)}
-        return {name: parsed(read_whole(path), str(path)) for name, path in there.items()}
+    def _trace_problem(self, trace: dict[str, Any]) -> str:
+        return trace_problem(trace, len(self.prompts))
+
+    def _each(
+        self, kind: str, problem_of: Callable[[dict[str, Any]], str]
+    ) -> dict[str, dict[str, Any]]:
+        found = {}
+        for name in self.ids:
+            path = self._beside(kind, name)
+            if os.path.lexists(path):
+                found[name] = read_object(read_whole(path), str(path))
+                problem = problem_of(found[name])
+                if problem:
+                    raise InputError(f"{path} is not right: {problem}.")
+        return found
 
     def difference(self, manifest: Mapping[str, Any]) -> list[str]:
         """What a sweep with this manifest (as ``create`` takes it) would do otherwise; empty if it

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..strict_json import read_object
 from .disk import (
     MOST,
     NO_LINK,
@@ -20,7 +21,6 @@ from .disk import (
     PLAIN,
     check_file,
     encoded,
-    parsed,
     sync_folder,
     unreadable,
     unwritable,
@@ -71,7 +71,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise InputError(f"line {number} of {path} has more than {MOST} bytes.")
                 if not line.endswith(b"\n"):
                     return
-                yield number, parsed(line, f"line {number} of {path}")
+                yield number, read_object(line, f"line {number} of {path}")
         except OSError as error:
             raise unreadable(path, error) from None
 

@@ -5,31 +5,21 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..cli.results import strict
 from ..errors import InputError
-from .checking import wholes
-from .disk import encoded, parsed, read_whole
+from ..strict_json import read_object
+from .disk import encoded, read_whole
 from .lines import read_lines
 from .machine import discreet
+from .shapes import about_problem, cells_problem, prompt_problem, units_problem
 
 MANIFEST, PROMPTS = "run.json", "prompts.jsonl"
 FORMAT = "foredraft bench 1"
 BLOCKS = ("command", "started", "versions", "hardware", "commit", "options", "task")
-CELL = {
-    "choices": dict,
-    "overrides": list,
-    "config": dict,
-    "kind": str,
-    "baseline": str,
-    "lossless": bool,
-}
-# A cell's id is a file's name: no slash, no leading dot, and short enough for what is added to it.
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,=+@~-]{0,199}")
 
 
 def split(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -58,7 +48,7 @@ def read_manifest(place: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     path = place / MANIFEST
     if not os.path.isfile(path):
         raise InputError(f"{place} is no folder of a sweep: it has no {MANIFEST}.")
-    manifest = parsed(read_whole(path), str(path))
+    manifest = read_object(read_whole(path), str(path))
     check_manifest(manifest, str(path))
     return manifest, _read_prompts(place / PROMPTS, manifest)
 
@@ -78,18 +68,18 @@ def check_manifest(manifest: dict[str, Any], where: str) -> None:
     for key in BLOCKS:
         if key not in manifest:
             raise InputError(f"{where} has no {key!r}.")
-    for key in ("versions", "hardware", "options", "task"):
-        if not isinstance(manifest[key], dict):
-            raise InputError(f"{where}: {key!r} is not an object.")
-    _check_cells(manifest.get("cells"), where)
-    _check_units(manifest.get("units"), where)
+    cells, units = manifest.get("cells"), manifest.get("units")
+    problem = about_problem(manifest) or cells_problem(cells) or units_problem(units)
+    if problem:
+        raise InputError(f"{where}: {problem}.")
 
 
 def check_prompts(prompts: Sequence[Any], manifest: dict[str, Any], where: str) -> None:
-    """Refuses prompts that are not numbered through, and units that name others."""
+    """Refuses prompts that are none or not numbered through, and units that name others."""
     for place, prompt in enumerate(prompts):
-        if not isinstance(prompt, dict) or prompt.get("index") != place:
-            raise InputError(f"{where}: prompt {place} is not an object with the index {place}.")
+        problem = prompt_problem(prompt, place)
+        if problem:
+            raise InputError(f"{where}: {problem}.")
     for unit in manifest["units"]:
         if any(index >= len(prompts) for index in unit["prompts"]):
             raise InputError(
@@ -118,33 +108,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def _check_cells(cells: Any, where: str) -> None:
-    if not isinstance(cells, list) or not cells:
-        raise InputError(f"{where} lists no cells.")
-    seen: dict[str, str] = {}
-    for cell in cells:
-        name = cell.get("id") if isinstance(cell, dict) else None
-        if not isinstance(name, str) or not _ID.fullmatch(name):
-            raise InputError(f"{where} has the cell id {name!r}, which cannot name a file.")
-        # Some file systems do not tell capitals from small letters.
-        if name.lower() in seen:
-            raise InputError(f"{where} has the cells {seen[name.lower()]!r} and {name!r}.")
-        seen[name.lower()] = name
-        for key, kind in CELL.items():
-            if type(cell.get(key)) is not kind:
-                raise InputError(f"{where}: the cell {name!r} has {key}={cell.get(key)!r}.")
-
-
-def _check_units(units: Any, where: str) -> None:
-    if not isinstance(units, list) or not units:
-        raise InputError(f"{where} lists no units.")
-    for place, unit in enumerate(units):
-        good = isinstance(unit, dict) and unit.get("index") == place
-        good = good and isinstance(unit.get("group"), str) and wholes(unit.get("prompts"))
-        if not good or not unit["prompts"]:
-            raise InputError(
-                f"{where}: unit {place} is not an object with the index {place}, a group and the "
-                "numbers of its prompts."
-            )

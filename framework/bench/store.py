@@ -14,22 +14,24 @@ counts (``lines.py``); whoever writes next cuts it off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
 from ..cli.results import strict
 from ..errors import InputError
-from .checking import RETRIED, failure_problem, record_problem
-from .disk import encoded, write_durably
+from .checking import failure_problem, record_problem
+from .disk import Unwritable, encoded, write_durably
 from .folder import check_own, lock, new_folder, place_of
 from .kept import FAILURES, Kept, Key, key_of, named
 from .lines import append_line
 from .machine import discreet, moment
 from .manifest import MANIFEST, PROMPTS, prompt_lines, read_manifest, split
+from .shapes import verdict_problem
 
+T = TypeVar("T")
 _CAUSE = 2000  # letters kept of what went wrong
 
 
@@ -123,8 +125,7 @@ class Store(Kept):
         self.claim()
         if key_of(value) in self._done:
             raise InputError(f"{named(key_of(value))} is recorded already.")
-        check_own(self.folder, self._records(cell_id))
-        append_line(self._records(cell_id), value)
+        self._written(append_line, self._records(cell_id), value)
         self._done.add(key_of(value))
 
     def fail(
@@ -145,31 +146,43 @@ class Store(Kept):
         place = {"cell": cell_id, "unit": unit, "repeat": repeat}
         self._fail({**place, "kind": kind, "cause": said, "when": moment()})
 
-    def retry(self, cell_id: str) -> None:
-        """Takes the cell's failures back, for it is tried again."""
-        self._fail({"cell": cell_id, "kind": RETRIED, "cause": "", "when": moment()})
-
     def put_verdict(self, cell_id: str, verdict: Mapping[str, Any]) -> None:
         """Writes a cell's verdict, in place of an earlier one."""
-        self._put("verdicts", cell_id, discreet(verdict))
+        self._put("verdicts", cell_id, discreet(verdict), verdict_problem)
 
     def put_trace(self, cell_id: str, trace: Mapping[str, Any]) -> None:
         """Writes answers of a cell that were taken down round by round; what they say is data."""
-        self._put("traces", cell_id, trace)
+        self._put("traces", cell_id, trace, self._trace_problem)
 
-    def _put(self, kind: str, cell_id: str, value: Mapping[str, Any]) -> None:
+    def _put(
+        self,
+        kind: str,
+        cell_id: str,
+        value: Mapping[str, Any],
+        problem_of: Callable[[dict[str, Any]], str],
+    ) -> None:
         path = self._beside(kind, self._known(cell_id))
+        problem = problem_of(dict(value))
+        if problem:
+            raise InputError(f"{path} cannot be kept: {problem}.")
         self.claim()
-        check_own(self.folder, path)
-        write_durably(path, encoded(strict(value), str(path), indent=1))
+        self._written(write_durably, path, encoded(strict(value), str(path), indent=1))
 
     def _fail(self, failure: dict[str, Any]) -> None:
         problem = failure_problem(failure, self.ids)
         if problem:
             raise InputError(f"a failure cannot be kept: {problem}.")
         self.claim()
-        check_own(self.folder, self.folder / FAILURES)
-        append_line(self.folder / FAILURES, failure)
+        self._written(append_line, self.folder / FAILURES, failure)
+
+    def _written(self, write: Callable[[Path, T], None], path: Path, value: T) -> None:
+        """Writes one thing, and says where it cannot how the sweep goes on afterwards."""
+        check_own(self.folder, path)
+        try:
+            write(path, value)
+        except Unwritable as error:
+            said = str(error).removesuffix(".")
+            raise Unwritable(f"{said}, and go on with bench.resume={self.folder}.") from None
 
     def done(self) -> set[Key]:
         """As ``Kept.done``; known without reading once the lock is taken."""

@@ -7,7 +7,6 @@ one, so that whatever ends a sweep costs the run it was in.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -112,9 +111,14 @@ class Supervisor:
         due = decoded - self.failed - self.store.traces().keys()
         for cell in [cell for cell in cells if cell["kind"] == "engine" and cell["id"] in due]:
             message = {"do": "trace", "cell": cell["id"], "prompts": list(prompts)}
-            # One that fails here has shown nothing new, and nobody measures by it.
-            with contextlib.suppress(Failed):
+            try:
                 self.store.put_trace(cell["id"], _without_kind(self.worker.ask(message)))
+            except Unwritable:
+                raise
+            # One that fails here, or says what cannot be right, has shown nothing new, and nobody
+            # measures by it.
+            except (Failed, InputError):
+                continue
 
 
 def _without_kind(answer: Message) -> Message:
