@@ -126,6 +126,7 @@ def test_a_cell_can_be_run_again_from_its_record(cli: Cli) -> None:
     assert "4 units, 48 tokens, the same ids and counters" in again.out
     path = Path("r", "records", f"{cell}.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[1]["rows"][0]["by_round"]  # which would give it away at once
     lines[1]["rows"][0]["accepted"] -= 1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     other = cli("rerun", "r", cell)
