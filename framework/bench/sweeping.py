@@ -18,7 +18,8 @@ from ..config.values import read_record
 from ..errors import ConfigError, InputError
 from .cells import Cell
 from .grid import Sweep, read
-from .hand import Failed, Worker
+from .hand import PATIENCE, Failed, Worker
+from .launching.gathering import settle
 from .machine import command, commit, hardware, moment, versions
 from .options import BenchOptions
 from .plan import Task, Unit, order, units_for
@@ -63,12 +64,21 @@ class Bench:
 
     def run(self, told: Callable[[Task], None] = lambda task: None) -> None:
         """Every run that is missing, and then the verdicts."""
+        self.measure(told)
+        self.judge(self.cells)
+
+    def measure(self, told: Callable[[Task], None] = lambda task: None) -> None:
+        """Every run that is missing."""
         options = self.options
         supervisor = Supervisor(self.store, self.worker, options.on_error, options.minutes, told)
         supervisor.run(self.tasks, self.units)
-        cells = [asdict(cell) for cell in self.cells]
-        supervisor.judge(cells, options.audit)
-        supervisor.take_down(cells, self.shown)
+
+    def judge(self, cells: Sequence[Cell]) -> None:
+        """The verdicts on these cells, and answers of theirs to look at."""
+        plain = [asdict(cell) for cell in cells]
+        supervisor = Supervisor(self.store, self.worker)
+        supervisor.judge(plain, self.options.audit)
+        supervisor.take_down(plain, self.shown)
 
     @property
     def shown(self) -> list[int]:
@@ -102,24 +112,26 @@ def begin(
     config_dir: str | None = None,
     plugins: Sequence[str] = (),
     said: Callable[[str], None] = lambda remark: None,
+    typed: Sequence[str] = (),
 ) -> Bench:
     """A new sweep, or one that broke off.
 
     Args:
-        words: as on the command line.
-        said: hears of what was asked and has no effect.
+        words: of the sweep, without those of a launcher.
+        said: hears of what was asked and has no effect, and of what is waited for.
+        typed: the whole command line, for the records.
 
     Raises:
         ForedraftError: the first thing that cannot be honoured.
     """
     folder = _resumed_alone(words)
     if folder is not None:
-        return _resumed(Store.open(folder, write=True), words, worker, plugins)
+        return _resumed(Store.open(folder, write=True), words, worker, plugins, said)
     sweep = read(words, config_dir)
     for remark in sweep.remarks:
         said(remark)
     prompts = read_task(sweep.task)
-    manifest = manifest_of(sweep, prompts, words, worker, plugins)
+    manifest = manifest_of(sweep, prompts, typed or words, worker, plugins)
     if sweep.options.resume is None:
         made = Store.create(new_folder(sweep.options.dir), manifest)
         return claimed(made, worker, plugins)
@@ -132,7 +144,7 @@ def begin(
             f"bench.resume={sweep.options.resume} is not possible with other values: "
             f"{changes[0]}{more}; drop what differs, or give a new bench.dir."
         )
-    return _resumed(store, words, worker, plugins)
+    return _resumed(store, words, worker, plugins, said)
 
 
 def new_folder(given: str | None) -> Path:
@@ -159,9 +171,16 @@ def _resumed_alone(words: Sequence[str]) -> str | None:
     return given[0].removeprefix(RESUME) if len(words) == 1 and given else None
 
 
-def _resumed(store: Store, words: Sequence[str], worker: Worker, plugins: Sequence[str]) -> Bench:
+def _resumed(
+    store: Store,
+    words: Sequence[str],
+    worker: Worker,
+    plugins: Sequence[str],
+    said: Callable[[str], None],
+) -> Bench:
     try:
         check_cells(store.cells, words)
+        settle(store, store.manifest["options"].get("limit_s", 0.0) + PATIENCE, said)
     except BaseException:
         store.close()
         raise
@@ -198,7 +217,7 @@ def manifest_of(
         "command": command(["foredraft", *flags, name, *words]),
         "started": moment(),
         "versions": versions(),
-        "hardware": _hardware(worker),
+        "hardware": hardware_of(worker),
         "commit": commit(),
         "options": options,
         "task": asdict(sweep.task),
@@ -208,7 +227,8 @@ def manifest_of(
     }
 
 
-def _hardware(worker: Worker) -> Mapping[str, Any]:
+def hardware_of(worker: Worker) -> dict[str, Any]:
+    """The machine, as the process that decodes sees it."""
     try:
         found = worker.ask({"do": "about"})
     except Failed as failure:
