@@ -64,7 +64,7 @@ def record(name: str, unit: int, repeat: int, ids: int = 3, **changed: Any) -> d
         "started": 1.5e9,
         "seconds": 0.5 + unit,
         "prefill": 0.125,
-        "time": {"prefill": 0.125, "draft": 0.1, "verify": 0.2, "sampling": 0.05, "other": 0.0},
+        "time": {"draft": 0.1, "verify": 0.2, "sampling": 0.05, "other": 0.0},
         "contended": False,
         "rows": rows,
         **changed,
@@ -75,5 +75,5 @@ def _row(name: str, prompt: int, ids: int) -> dict[str, Any]:
     row: dict[str, Any] = {"prompt": prompt, "ids": [prompt + i for i in range(ids)]}
     if name == "plain":
         return row
-    counts = {"finish": "length", "rounds": 2, "drafted": 6, "accepted": 1, "emitted": ids}
+    counts = {"finish": "length", "rounds": ids - 1, "drafted": 6, "accepted": 1, "emitted": ids}
     return {**row, **counts, "reached_at": [2, 1], "accepted_at": [1, 0], "overlap": 0.75}

@@ -11,6 +11,8 @@ from typing import Any
 
 KINDS = ("raised", "hung", "killed", "memory", "disk")
 COUNTERS = ("rounds", "drafted", "accepted", "emitted")
+COUNTED = (*COUNTERS, "reached_at", "accepted_at", "overlap")  # a row has all of them or none
+_SHORTEST = 1e-9  # seconds; a run that took less was not timed by any clock
 
 
 def record_problem(record: dict[str, Any], cell: str, units: Sequence[dict[str, Any]]) -> str:
@@ -48,8 +50,15 @@ def _times_problem(record: dict[str, Any]) -> str:
     for key, value in [*named, *((f"time.{phase}", part) for phase, part in spent.items())]:
         if not amount(value):
             return f"{key}={value!r} is not a number of seconds from 0"
-    if record["prefill"] > record["seconds"]:
-        return f"prefill={record['prefill']!r} is more than seconds={record['seconds']!r}"
+    seconds, prefill = record["seconds"], record["prefill"]
+    if prefill > seconds:
+        return f"prefill={prefill!r} is more than seconds={seconds!r}"
+    if 0 < seconds < _SHORTEST:
+        return f"seconds={seconds!r} is less than a clock can tell"
+    if sum(spent.values()) > (seconds - prefill) * 1.01 + 1e-3:
+        return (
+            f"the phases in time take {sum(spent.values())!r} s of {seconds - prefill!r} s decoding"
+        )
     if type(record.get("contended", False)) is not bool:
         return f"contended={record['contended']!r} is neither true nor false"
     started = record.get("started")
@@ -75,30 +84,55 @@ def _row_problem(row: dict[str, Any]) -> str:
     for key in ("reached_at", "accepted_at"):
         if key in row and not wholes(row[key]):
             return f"{key} is no list of whole numbers from 0"
-    if row.get("accepted", 0) > row.get("drafted", row.get("accepted", 0)):
-        return f"accepted={row['accepted']!r} is more than drafted={row['drafted']!r}"
-    if "by_round" in row and not _along(row):
-        return "by_round is no list of drafted, reached and accepted tokens that add up to its counters"
     if "overlap" in row and not amount(row["overlap"]):
         return f"overlap={row['overlap']!r} is not a number from 0"
-    good = row.get("finish") is None or isinstance(row["finish"], str)
-    return "" if good else f"finish={row['finish']!r} is no word"
+    if row.get("finish") is not None and not isinstance(row["finish"], str):
+        return f"finish={row['finish']!r} is no word"
+    known = [key for key in COUNTED if key in row]
+    if known and len(known) < len(COUNTED):
+        return f"it has {known[0]}, but no {next(key for key in COUNTED if key not in row)}"
+    if known:
+        return _sums_problem(row)
+    return "it has by_round, but no counters" if "by_round" in row else ""
 
 
-def _along(row: dict[str, Any]) -> bool:
+def _sums_problem(row: dict[str, Any]) -> str:
+    """What in a row's counters contradicts the rest (see ``framework/metrics.py``)."""
+    rounds, drafted, accepted, emitted = (row[key] for key in COUNTERS)
+    at, stood = row["reached_at"], row["accepted_at"]
+    reached, more = sum(at), [n for n, most in zip(stood, at, strict=False) if n > most]
+    for value, most in (
+        (("accepted", accepted), ("drafted", drafted)),
+        (("accepted", accepted), ("the tokens that reached_at counts", reached)),
+        (("what reached_at counts", reached), ("drafted", drafted)),
+        (("rounds", rounds), ("emitted", emitted)),
+        (("emitted", emitted), ("accepted + rounds", accepted + rounds)),
+        (("overlap", row["overlap"]), ("what reached_at counts", reached + 1e-3 * (reached + 1))),
+    ):
+        if value[1] > most[1]:
+            return f"{value[0]}={value[1]!r} is more than {most[0]}={most[1]!r}"
+    if emitted != len(row["ids"]):
+        return f"emitted={emitted!r} is not the number of its {len(row['ids'])} ids"
+    if sum(stood) != accepted or len(stood) > len(at) or more:
+        return "accepted_at does not add up to accepted within reached_at"
+    return _along(row)
+
+
+def _along(row: dict[str, Any]) -> str:
     """Whether ``by_round`` is what the row's counters are the sums of."""
-    each = row["by_round"]
-    if not isinstance(each, list) or not all(wholes(one) and len(one) == 3 for one in each):
-        return False
-    drafted, reached, accepted = ([one[at] for one in each] for at in range(3))
-    told = (
-        row.get("rounds"),
-        row.get("drafted"),
-        sum(row.get("reached_at", ())),
-        row.get("accepted"),
+    each = row.get("by_round")
+    if each is None:
+        return ""
+    wrong = (
+        "by_round is no list of drafted, reached and accepted tokens that add up to its counters"
     )
+    if not isinstance(each, list) or not all(wholes(one) and len(one) == 3 for one in each):
+        return wrong
+    drafted, reached, accepted = ([one[at] for one in each] for at in range(3))
+    told = (row["rounds"], row["drafted"], sum(row["reached_at"]), row["accepted"])
     fits = all(d >= r >= a for d, r, a in each)
-    return fits and (len(each), sum(drafted), sum(reached), sum(accepted)) == told
+    found = (len(each), sum(drafted), sum(reached), sum(accepted))
+    return "" if fits and found == told else wrong
 
 
 def whole(value: Any) -> bool:

@@ -24,6 +24,7 @@ from .. import theory
 from .readings import PHASES, Side
 
 LOSSES = ("acceptance", *PHASES)
+_SHORTEST = 1e-12  # seconds; what takes less than this was not measured
 _SMALL = 1.03  # a loss that would gain less than this is not worth advice
 
 
@@ -78,11 +79,14 @@ class Gap:
 
 
 def gap(cell: Side, plain: Side) -> Gap | None:
-    """None when there is no unit on which both have times by phase and counts."""
+    """None when there is no unit on which both have times by phase and counts, or no time in them."""
     shared = _phased(cell) & _phased(plain)
     if not shared.any():
         return None
     ours, theirs = _round(cell, shared), _round(plain, shared)
+    draft, verify = (PHASES.index(name) for name in ("draft", "verify"))
+    if min(ours[draft] + ours[verify], theirs[verify]) < _SHORTEST:
+        return None
     tokens = _tokens(cell, shared) / _tokens(plain, shared)
     rounds, drafted, reached, overlap, emitted = (
         float(cell.counts[name][shared].sum())
@@ -90,7 +94,6 @@ def gap(cell: Side, plain: Side) -> Gap | None:
     )
     gamma, alpha = drafted / rounds, overlap / reached if reached else None
     measured = tokens * theirs.sum() / ours.sum()
-    draft, verify = (PHASES.index(name) for name in ("draft", "verify"))
     cost = float(ours[draft] / gamma / theirs[verify]) if gamma else None
     extra = dict(zip(PHASES, ((ours - theirs) / theirs.sum()).tolist(), strict=True))
     ideal = _if_ideal(tokens, extra, measured, gamma, emitted / rounds)
@@ -154,7 +157,10 @@ def _if_ideal(
     whole = 1 + sum(extra.values())
     ideal = {"acceptance": float(measured) * max((gamma + 1) / tau, 1.0)}
     for name, value in extra.items():
-        ideal[name] = tokens / (whole - max(value, 0.0))
+        left = whole - max(value, 0.0)
+        # Where nothing else takes time, there is no such figure.
+        if left > whole * 1e-6:
+            ideal[name] = tokens / left
     return ideal
 
 

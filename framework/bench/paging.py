@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..config.values import read_record
 from .course import Stretch
 from .gap import Gap
 from .interval import Interval
 from .kept import Kept
+from .options import BenchOptions
 from .report import data
 from .summary import CellSummary, Summary, summarise
 
@@ -132,12 +134,12 @@ def _notes(found: Summary) -> list[str]:
 
 
 def _about(manifest: Mapping[str, Any], prompts: int) -> data.About:
-    options, task = manifest["options"], manifest["task"]
+    options, task = read_record(BenchOptions, manifest["options"], "bench"), manifest["task"]
     facts = {
         "task": str(task.get("file") or task.get("name") or task["source"]),
         "prompts": str(prompts),
-        "repeats": str(options["repeats"]),
-        "seed": str(options["seed"]),
+        "repeats": str(options.repeats),
+        "seed": str(options.seed),
     }
     return data.About(
         command=str(manifest["command"]),

@@ -58,7 +58,7 @@ def cells_problem(cells: Any) -> str:
     """The same for its cells."""
     if not isinstance(cells, list) or not cells:
         return "it lists no cells"
-    return next(filter(None, (_named(cells), *map(_cell_problem, cells), _baselines(cells))), "")
+    return _named(cells) or next(filter(None, map(_cell_problem, cells)), "") or _baselines(cells)
 
 
 def units_problem(units: Any) -> str:
