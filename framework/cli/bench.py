@@ -54,7 +54,7 @@ def bench(argv: list[str]) -> int:
 
     words, chosen = taken(words, multirun, config_dir)
     if chosen is not None:
-        _check(chosen)
+        chosen = _settled(chosen)
     worker = Worker(limit=300.0)
     try:
         sweep = begin(words, worker, config_dir, current_files(), note, argv)
@@ -64,11 +64,11 @@ def bench(argv: list[str]) -> int:
         worker.close()
 
 
-def _check(chosen: Chosen) -> None:
+def _settled(chosen: Chosen) -> Chosen:
     """Refuses a launcher that cannot be had before anything else is done."""
-    from ..bench.launching.launchers import jobs_of
+    from ..bench.launching.launchers import settled
 
-    jobs_of(chosen)
+    return settled(chosen)
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], str | None, bool]:
@@ -102,9 +102,22 @@ def _run(sweep: Bench, chosen: Chosen | None) -> int:
     except KeyboardInterrupt:
         note(f"stopped; what was done is kept: {resuming(store.folder)}")
         return INTERRUPTED
+    if problems:
+        return _broken(sweep, problems)
+    return _told(sweep)
+
+
+def _broken(sweep: Bench, problems: Sequence[str]) -> int:
+    from ..bench.launching.launch import JOBS
+    from ..bench.sweeping import resuming
+
+    store = sweep.store
     for problem in problems:
         note(problem)
-    return FAILED if problems else _told(sweep)
+    logs = store.folder / JOBS
+    more = f"; what the launcher wrote is in {logs}" if logs.is_dir() else ""
+    note(f"{sweep.left} runs are left{more}; go on with {resuming(store.folder)}")
+    return FAILED
 
 
 def _launched(sweep: Bench, chosen: Chosen, advance: Callable[[int], None]) -> list[str]:

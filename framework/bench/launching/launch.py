@@ -36,21 +36,17 @@ class Launch:
 
     Args:
         wave: ``measure`` or ``judge``.
-        launcher: its name.
         jobs: among how many the work is split; not all of them need to be launched.
         beside: how many of them may run on one machine at once, as far as the launcher tells.
         minutes: of each job; None: no limit.
         plugins: files that are taken as plugins.
-        parent: id of the process that launches.
     """
 
     wave: str
-    launcher: str
     jobs: int
     beside: int
     minutes: float | None = None
     plugins: list[str] = field(default_factory=list)
-    parent: int = 0
 
 
 @contextmanager

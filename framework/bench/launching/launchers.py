@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,37 +35,25 @@ EXTRAS = {
 }
 
 
-def beside(chosen: Chosen, jobs: int) -> int:
-    """How many of the jobs may run on one machine at once, as far as the launcher tells.
+def settled(chosen: Chosen) -> Chosen:
+    """The launcher with the number of jobs, and how many of them are at work at once.
 
-    Slurm gives every job cores of its own; of a launcher that nobody here knows, all may.
+    Raises:
+        ConfigError: it is not there, or has no such setting, or nothing says how many jobs.
     """
-    if chosen.name == BASIC or chosen.name == "submitit_slurm":
-        return 1
-    return min(jobs, workers(chosen) or jobs)
-
-
-def workers(chosen: Chosen) -> int | None:
-    """How many jobs the launcher has at work at once; None where its settings do not tell."""
     with _composed(chosen, Path()) as (config, _):
-        if chosen.name == BASIC:
-            return 1
-        count = config.hydra.launcher.get("n_jobs")
+        at_once = 1 if chosen.name == BASIC else _workers(config.hydra.launcher.get("n_jobs"))
+    jobs = chosen.jobs or at_once
+    if jobs is None:
+        raise ConfigError(f"hydra/launcher={chosen.name} needs bench.jobs=N, the number of jobs.")
+    return replace(chosen, jobs=jobs, at_once=min(jobs, at_once or jobs))
+
+
+def _workers(count: Any) -> int | None:
+    """What joblib makes of ``n_jobs``; None for launchers that have no such thing."""
     if not isinstance(count, int) or not count:
         return None
     return count if count > 0 else max(1, len(usable()) + 1 + count)
-
-
-def jobs_of(chosen: Chosen) -> int:
-    """Into how many jobs the sweep is split.
-
-    Raises:
-        ConfigError: nothing says so, or the launcher is not there, or has no such setting.
-    """
-    found = chosen.jobs or workers(chosen)
-    if found is None:
-        raise ConfigError(f"hydra/launcher={chosen.name} needs bench.jobs=N, the number of jobs.")
-    return found
 
 
 def run_jobs(chosen: Chosen, folder: Path, numbers: Sequence[int], parent: int) -> list[Any]:

@@ -17,7 +17,7 @@ from .gathering import gather, waited
 from .job import STOPPED
 from .launch import Launch, begun
 from .shares import JUDGE, MEASURE, due
-from .words import Chosen
+from .words import SLURM, Chosen
 
 PATIENCE = 10.0  # seconds for jobs to end, after Ctrl-C or when the launcher broke off
 _LETTERS = 400
@@ -33,6 +33,8 @@ def run(
 
     Args:
         sweep: its folder claimed; its own worker is not used.
+        chosen: as ``launchers.settled`` gave it.
+        plugins: files that are taken as plugins.
         moved: hears of runs that were made.
 
     Returns:
@@ -42,22 +44,23 @@ def run(
         SweepStopped: a cell failed, with ``bench.on_error=stop``.
         KeyboardInterrupt: of Ctrl-C, when all that was done has been taken in.
     """
-    jobs = min(launchers.jobs_of(chosen), len(sweep.units))
+    jobs = min(chosen.jobs or 1, len(sweep.units))
     for wave in (MEASURE, JUDGE):
-        numbers = due(sweep, wave, jobs)
-        problems = _wave(sweep, chosen, _launch(sweep, chosen, wave, jobs, plugins), numbers, moved)
+        launch = _launch(sweep, chosen, wave, jobs, plugins)
+        problems = _wave(sweep, chosen, launch, due(sweep, wave, jobs), moved)
         if problems:
             return problems
     return []
 
 
 def _launch(sweep: Bench, chosen: Chosen, wave: str, jobs: int, plugins: Sequence[str]) -> Launch:
-    minutes, at_once = sweep.options.minutes, launchers.workers(chosen) or jobs
+    minutes, at_once = sweep.options.minutes, min(chosen.at_once, jobs)
     # Jobs that wait for one another share the time.
-    part = minutes * min(1.0, at_once / jobs) if minutes is not None else None
+    part = minutes * at_once / jobs if minutes is not None else None
+    # Slurm gives every job cores of its own; with another launcher, all may be on one machine.
+    beside = 1 if chosen.name == SLURM else at_once
     files = [str(Path(path).resolve()) for path in plugins]
-    beside = launchers.beside(chosen, jobs)
-    return Launch(wave, chosen.name, jobs, beside, part, files, os.getpid())
+    return Launch(wave, jobs, beside, part, files)
 
 
 def _wave(

@@ -17,7 +17,7 @@ from ...config.overrides import parse
 from ...config.safety import check_value
 from ...errors import ConfigError
 
-BASIC = "basic"
+BASIC, SLURM = "basic", "submitit_slurm"
 MOST_JOBS = 10_000
 JOBS = "bench.jobs="
 _LAUNCHER = re.compile(r"\+{0,2}hydra[./]launcher\s*[.=]")
@@ -32,11 +32,13 @@ class Chosen:
         name: an option of ``hydra/launcher``.
         settings: ``hydra.launcher.KEY=VALUE``, as typed.
         jobs: ``bench.jobs``; None where nothing is said.
+        at_once: how many of them are at work at the same time at most; 0: not known yet.
     """
 
     name: str
     settings: list[str] = field(default_factory=list)
     jobs: int | None = None
+    at_once: int = 0
 
 
 def taken(
