@@ -22,6 +22,7 @@ COMMANDS = {
     "bench": "measure a grid of settings side by side, on one loaded target",
     "report": "the page and the tables of a sweep, or of several side by side",
     "rerun": "a cell of a sweep once more: do the same ids come out?",
+    "tune": "race settings, drop the slow ones early, and write the winner as a preset",
     "compare": "what changed from one sweep to another, for CI too",
     "score": "the acceptance of many drafters on the same answers, without decoding",
     "record": "note what a drafter would draft at every place, for replay",

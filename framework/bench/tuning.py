@@ -1,0 +1,223 @@
+"""A race at work: look by look, the slow cells leave; then the winner on the units held out.
+
+The race is a sweep's folder like any other (``store.py``), so that it survives a kill, and
+``foredraft report`` and ``rerun`` read it. Who is out is never stored: it follows from the records, so
+a race that goes on later goes on the same way. That it is over is stored, because it may be the time
+that ended it. Imports no torch; only the worker does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from .cells import ENGINE
+from .disk import encoded, write_durably
+from .folder import check_own
+from .plan import Task, order
+from .readings import Side, read
+from .supervisor import Supervisor
+from .sweeping import Bench
+from .tuning_answer import Answer, Standing, measured, nobody, speedup
+from .tuning_plan import SHARE, stored_plan
+from .tuning_race import losses
+
+OVER = "tuning.json"  # in the folder once the race is over, with the answer when there is one
+WRONG = ("different", "faulty")
+Told = Callable[[int], None]
+Said = Callable[[str], None]
+
+
+class Tune:
+    """A race that is about to run, or goes on.
+
+    Args:
+        bench: its sweep.
+        minutes: for all of it, runs of earlier calls included; None: as its folder says.
+        said: hears who is out, and why.
+    """
+
+    def __init__(
+        self, bench: Bench, minutes: float | None = None, said: Said = lambda line: None
+    ) -> None:
+        self.bench, self.store, self.said = bench, bench.store, said
+        self.told: Told = lambda runs: None
+        self.plan = stored_plan(self.store.manifest, self.store.folder)
+        self.minutes = minutes or self.plan.minutes
+        self.cells = [cell.id for cell in bench.cells if cell.kind == ENGINE]
+        self.plain = [cell.id for cell in bench.cells if cell.kind != ENGINE]
+        self.groups = {unit.index: unit.group for unit in bench.units}
+        self.tasks = order(bench.cells, bench.units, bench.options)
+        on_error = bench.options.on_error
+        self.supervisor = Supervisor(
+            self.store, bench.worker, on_error, told=lambda task: self.told(1)
+        )
+        self.out: dict[str, str] = {}
+        self._told: set[str] = set()
+
+    @property
+    def runs(self) -> int:
+        """The most runs that it can take."""
+        arms, held = len(self.cells) + len(self.plain), len(self.plan.held_out)
+        once = arms * len(self.plan.race) + held * (1 + len(self.plain))
+        return int(self.bench.options.repeats) * once
+
+    def run(self, told: Told = lambda runs: None) -> Answer:
+        """Everything that is missing, and the answer.
+
+        Args:
+            told: hears of runs that were made, or need not be made any more.
+        """
+        self.told = told
+        self.begun = time.monotonic() - sum(r["seconds"] for r in self.store.records())
+        over = (self.store.folder / OVER).exists()
+        answer = None
+        while answer is None:
+            self._race(0.0 if over else 60 * self.minutes * SHARE)
+            self._write({"race": "over"})
+            best = self._best()
+            answer = nobody(self.out, len(self.cells)) if best is None else self._measured(best)
+        self._write({"race": "over", "answer": answer.as_dict()})
+        return answer
+
+    def standings(self) -> list[Standing]:
+        """How every cell stands in the race, those that are in before those that are out, and the
+        fastest first."""
+        sides, plain = self._sides(self.plan.race), self._plain_sides(self.plan.race)
+        groups = [self.groups[unit] for unit in self.plan.race]
+        found = []
+        for cell in self.cells:
+            ratio, _ = speedup(sides[cell], plain, groups)
+            found.append(Standing(cell, ratio.units, ratio, self.out.get(cell, "")))
+        return sorted(found, key=lambda one: (bool(one.out), -(one.speedup.value or 0.0)))
+
+    # --- the race ------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> list[str]:
+        """Cells that are in."""
+        return [cell for cell in self.cells if cell not in self.out]
+
+    @property
+    def looks(self) -> list[tuple[int, int]]:
+        """The last repeat, and the units, of each look."""
+        whole, repeats = len(self.plan.race), self.bench.options.repeats
+        return [(0, units) for units in self.plan.looks] + [(r, whole) for r in range(1, repeats)]
+
+    def _race(self, until: float) -> None:
+        """Until one cell is left, the units are used up, or the time is.
+
+        A cell that fails, or changes the output, has no say: what it had outrun comes back, and the
+        looks are taken anew.
+        """
+        at, barred = 0, None
+        while at < len(self.looks):
+            if barred != self._barred():
+                at, barred, self.out = 0, self._barred(), {}
+                for cell, why in barred.items():
+                    self._leave(cell, why)
+            if len(self.alive) < 2:
+                return
+            repeat, units = self.looks[at]
+            tasks = self._tasks(self.plan.race[:units], [*self.alive, *self.plain], repeat)
+            made = self._work(tasks, until)
+            if barred == self._barred():
+                if not made:
+                    return
+                self._look(repeat, units)
+                at += 1
+
+    def _look(self, repeat: int, units: int) -> None:
+        """Leaves out who cannot be the fastest."""
+        sides, fine = self._sides(self.plan.race[:units], repeat), self.supervisor.failed
+        names = [name for name in [*self.alive, *self.plain] if name not in fine]
+        tests = (len(self.cells) + len(self.plain) - 1) * len(self.looks)
+        found = losses({name: sides[name].seconds for name in names}, self.plain, tests)
+        for cell, loss in found.items():
+            self._leave(cell, f"{loss.factor.text()} times the speed of {loss.rival}")
+
+    def _barred(self) -> dict[str, str]:
+        """Cells that cannot win however fast they are, and why."""
+        failures, verdicts = self.store.failures(), self.store.verdicts()
+        found = {cell: f"failed: {failure['cause']}" for cell, failure in failures.items()}
+        for cell, verdict in verdicts.items():
+            if verdict.get("verdict") in WRONG:
+                found[cell] = f"its output is not plain decoding's: {verdict.get('says', '')}"
+        return {cell: why for cell, why in found.items() if cell in self.cells}
+
+    def _leave(self, cell: str, why: str) -> None:
+        self.out[cell] = why
+        if cell in self._told:
+            return
+        self._told.add(cell)
+        self.said(f"out: {cell}: {why}")
+        made = sum(key[0] == cell for key in self.store.done())
+        self.told(len(self.plan.race) * self.bench.options.repeats - made)
+
+    def _tasks(self, units: Sequence[int], cells: Sequence[str], repeat: int) -> list[Task]:
+        """Runs up to a repeat, unit by unit as these are listed."""
+        place = {unit: at for at, unit in enumerate(units)}
+        own = [t for t in self.tasks if t.unit in place and t.cell in cells and t.repeat <= repeat]
+        return sorted(own, key=lambda task: (task.repeat, place[task.unit], task.order))
+
+    def _work(self, tasks: Sequence[Task], until: float) -> bool:
+        """Makes the runs that are missing; False if the time was up before all were made."""
+        left = until - (time.monotonic() - self.begun)
+        due = self._missing(tasks)
+        if due and left > 0:
+            self.supervisor.minutes = left / 60
+            self.supervisor.run(due, self.bench.units)
+        return not self._missing(tasks)
+
+    def _missing(self, tasks: Sequence[Task]) -> list[Task]:
+        done, failed = self.store.done(), self.supervisor.failed
+        return [t for t in tasks if t.cell not in failed and (t.cell, t.unit, t.repeat) not in done]
+
+    # --- the winner ----------------------------------------------------------------------------
+
+    def _measured(self, cell: str) -> Answer | None:
+        """The winner on the units held out; None if it turns out that it cannot win."""
+        held, repeats = self.plan.held_out, self.bench.options.repeats
+        self._judge(cell)
+        if cell not in self._barred():
+            self._work(self._tasks(held, [cell, *self.plain], repeats - 1), 60 * self.minutes)
+            self._judge(cell)
+        if cell in self._barred():
+            return None
+        groups = [self.groups[unit] for unit in held]
+        return measured(cell, *speedup(self._sides(held)[cell], self._plain_sides(held), groups))
+
+    def _best(self) -> str | None:
+        """The fastest of the cells that are in, over the units that all of these have."""
+        sides = self._sides(self.plan.race)
+        able = [cell for cell in self.alive if sides[cell].timed.any()]
+        if not able:  # one cell is no race: it need not have run
+            return self.alive[0] if len(self.alive) == 1 else None
+        logs = np.log(np.stack([sides[cell].seconds for cell in able]))
+        shared = np.isfinite(logs).all(0)
+        if not shared.any():  # the time was up in the first units
+            return able[int(np.argmin(np.nanmean(logs, 1)))]
+        return able[int(np.argmin(logs[:, shared].mean(1)))]
+
+    def _judge(self, cell: str) -> None:
+        """Has its answers so far compared with plain decoding's, unless that was done."""
+        own = [asdict(one) for one in self.bench.cells if one.id == cell]
+        self.supervisor.judge(own, self.bench.options.audit)
+
+    def _sides(self, units: Sequence[int], repeat: int | None = None) -> dict[str, Side]:
+        records = self.store.records()
+        kept = (r for r in records if repeat is None or r["repeat"] <= repeat)
+        return read(self.store.manifest["cells"], units, kept)
+
+    def _plain_sides(self, units: Sequence[int]) -> list[Side]:
+        sides = self._sides(units)
+        return [sides[name] for name in self.plain if name not in self.supervisor.failed]
+
+    def _write(self, value: dict[str, Any]) -> None:
+        path = self.store.folder / OVER
+        check_own(self.store.folder, path)
+        write_durably(path, encoded(value, OVER, indent=1))
