@@ -548,3 +548,11 @@ def test_the_order_is_shuffled_by_the_seed_and_nothing_else() -> None:
 
 def test_huge_seeds_are_possible() -> None:
     assert plan.order(cells(1), plan.units(prompts(a=1), 1), BenchOptions(seed=(1 << 63) - 1))
+
+
+def test_few_answers_are_taken_down_and_cells_take_turns_in_the_groups() -> None:
+    units = plan.units_for(prompts(a=4, b=4), cells(1, 4))
+    few = plan.looked_at(cells(1, 1, 1, 1), units, repeats=1)
+    assert few == {"c0": [0], "c1": [4], "c2": [4], "c3": [0]}
+    many = plan.looked_at(cells(1, 4), units, repeats=25)  # 200 runs, and 50
+    assert many == {"c0": [0, 4], "c1": [4]}

@@ -84,10 +84,11 @@ def coupled(engine: Engine, contents: dict[int, Any], pairs: Sequence[Pair]) -> 
 
 
 def audited(engine: Engine, contents: dict[int, Any], rounds: int) -> dict[str, Any]:
-    """Decisions derived again, prompt by prompt until there were enough rounds."""
+    """Decisions derived again, prompt by prompt until there were enough rounds; the shortest first,
+    because every round is derived from a prefill of its own."""
     findings: list[Finding] = []
     faults: list[Finding] = []
-    for index, content in contents.items():
+    for index, content in sorted(contents.items(), key=lambda one: len(str(one[1]))):
         if len(findings) >= rounds:
             break
         request = engine.request(content, index, max_new_tokens=AUDIT_TOKENS)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cells import Cell
+from .cells import ENGINE, Cell
 from .options import BenchOptions
 from .tasks import BenchPrompt
+
+RUNS_A_LOOK = 50
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,24 @@ def units_for(prompts: Sequence[BenchPrompt], cells: Iterable[Cell]) -> list[Uni
     found: list[Unit] = []
     for size in sorted({cell.batch_size for cell in cells}):
         found += units(prompts, size, len(found))
+    return found
+
+
+def looked_at(cells: Sequence[Cell], units: Sequence[Unit], repeats: int) -> dict[str, list[int]]:
+    """Prompts whose answers are taken down once more, round by round, by drafting cell.
+
+    That is decoding which nobody measures, so it is kept to about a fiftieth of a cell's runs, though
+    each has one. They are first prompts of groups; cells take turns in which.
+    """
+    first: dict[str, int] = {}
+    for unit in units:
+        first.setdefault(unit.group, unit.prompts[0])
+    found = {}
+    for place, cell in enumerate(cell for cell in cells if cell.kind == ENGINE):
+        runs = repeats * sum(unit.batch_size == cell.batch_size for unit in units)
+        turn = (place + place // len(first)) % len(first)  # whatever number of values an axis has
+        prompts = [*first.values()][turn:] + [*first.values()][:turn]
+        found[cell.id] = prompts[: max(1, round(runs / RUNS_A_LOOK))]
     return found
 
 

@@ -8,7 +8,7 @@ one, so that whatever ends a sweep costs the run it was in.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ForedraftError, InputError
@@ -105,12 +105,13 @@ class Supervisor:
         except Failed as failure:
             return {"verdict": "unknown", "says": failure.cause}
 
-    def take_down(self, cells: Sequence[Message], prompts: Sequence[int]) -> None:
-        """Some answers of each drafting cell, round by round, for people to look at."""
+    def take_down(self, cells: Sequence[Message], prompts: Mapping[str, Sequence[int]]) -> None:
+        """Some answers of each drafting cell, round by round, for people to look at; ``prompts`` by
+        cell."""
         decoded = {key[0] for key in self.store.done()}
         due = decoded - self.failed - self.store.traces().keys()
         for cell in [cell for cell in cells if cell["kind"] == "engine" and cell["id"] in due]:
-            message = {"do": "trace", "cell": cell["id"], "prompts": list(prompts)}
+            message = {"do": "trace", "cell": cell["id"], "prompts": list(prompts[cell["id"]])}
             try:
                 self.store.put_trace(cell["id"], _without_kind(self.worker.ask(message)))
             except Unwritable:

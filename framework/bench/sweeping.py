@@ -22,7 +22,7 @@ from .hand import PATIENCE, Failed, Worker
 from .launching.gathering import settle
 from .machine import command, commit, hardware, moment, versions
 from .options import BenchOptions
-from .plan import Task, Unit, order, units_for
+from .plan import Task, Unit, looked_at, order, units_for
 from .store import Store
 from .supervisor import Supervisor
 from .tasks import BenchPrompt, read_task
@@ -78,15 +78,7 @@ class Bench:
         plain = [asdict(cell) for cell in cells]
         supervisor = Supervisor(self.store, self.worker)
         supervisor.judge(plain, self.options.audit)
-        supervisor.take_down(plain, self.shown)
-
-    @property
-    def shown(self) -> list[int]:
-        """The first prompt of each group, whose answers are taken down."""
-        first: dict[str, int] = {}
-        for unit in self.units:
-            first.setdefault(unit.group, unit.prompts[0])
-        return list(first.values())
+        supervisor.take_down(plain, looked_at(self.cells, self.units, self.options.repeats))
 
 
 def opening(
