@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,14 @@ def written_whole(path: str | Path, key: str = "") -> Iterator[Path]:
     final = Path(path).expanduser()
     partial = final.with_name(f"{final.name}.{os.getpid()}.partial")
     try:
+        partial.unlink(missing_ok=True)  # a link of that name would be followed
         yield partial
         os.replace(partial, final)
     except OSError as error:
         raise InputError(f"{key}{path} cannot be written: {error.strerror or error}.") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def file_to_write(path: str | Path, key: str = "out") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -56,7 +57,8 @@ def write_durably(path: Path, data: bytes) -> None:
     except OSError as error:
         raise unwritable(path, error) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def read_whole(path: Path) -> bytes:

@@ -94,12 +94,12 @@ def lock(folder: Path) -> FileLock:
 
 
 def check_own(folder: Path, path: Path) -> None:
-    """Refuses to write through a link, which may lead out of the folder."""
+    """Refuses to read or write through a link, which may lead out of the folder."""
     for part in (path, *path.parents):
         if part == folder:
             return
         if part.is_symlink():
-            raise InputError(f"{part} is a link; nothing is written through it.")
+            raise InputError(f"{part} is a link; nothing is read or written through it.")
     raise InputError(f"{path} is not inside {folder}.")
 
 

@@ -15,6 +15,7 @@ from ..strict_json import read_object
 from .checking import failure_problem, record_problem
 from .difference import differences
 from .disk import read_whole
+from .folder import check_own
 from .lines import read_lines
 from .machine import at_home
 from .manifest import split
@@ -51,6 +52,7 @@ class Kept:
         for cell_id in self.ids:
             path = self._records(cell_id)
             seen: set[Key] = set()
+            check_own(self.folder, path)
             for number, record in read_lines(path):
                 problem = record_problem(record, cell_id, self.units)
                 if not problem and key_of(record) in seen:
@@ -68,6 +70,7 @@ class Kept:
         """The last failure of each cell that failed."""
         found: dict[str, dict[str, Any]] = {}
         path = self.folder / FAILURES
+        check_own(self.folder, path)
         for number, failure in read_lines(path):
             problem = failure_problem(failure, self.ids)
             if problem:
@@ -92,6 +95,7 @@ class Kept:
         found = {}
         for name in self.ids:
             path = self._beside(kind, name)
+            check_own(self.folder, path)
             if os.path.lexists(path):
                 found[name] = read_object(read_whole(path), str(path))
                 problem = problem_of(found[name])

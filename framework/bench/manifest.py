@@ -13,6 +13,7 @@ from ..cli.results import strict
 from ..errors import InputError
 from ..strict_json import read_object
 from .disk import encoded, read_whole
+from .folder import check_own
 from .lines import read_lines
 from .machine import discreet
 from .shapes import about_problem, cells_problem, prompt_problem, units_problem
@@ -48,6 +49,8 @@ def read_manifest(place: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     path = place / MANIFEST
     if not os.path.isfile(path):
         raise InputError(f"{place} is no folder of a sweep: it has no {MANIFEST}.")
+    check_own(place, path)
+    check_own(place, place / PROMPTS)
     manifest = read_object(read_whole(path), str(path))
     check_manifest(manifest, str(path))
     return manifest, _read_prompts(place / PROMPTS, manifest)

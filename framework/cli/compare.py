@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..files import write_json
-from .display import console, named_column, note
+from .display import console, named_column, note, one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,6 +79,6 @@ def _table(found: Comparison) -> Table:
         table.add_column(heading, justify="right", overflow="fold")
     for one in found.cells:
         before, after = one.verdict
-        said = after if before == after else f"{before} > {after}"
+        said = one_line(after if before == after else f"{before} > {after}")
         table.add_row(one.id, one.family.text(3), one.rate.text(3), one.tau.text(3), said or "-")
     return table

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def note(line: str) -> None:
     """One line on standard error, where nothing counts as a result."""
-    print(line, file=sys.stderr, flush=True)
+    print(visible(line).replace("\n", "\\n"), file=sys.stderr, flush=True)
 
 
 def one_line(text: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
+from ..errors import ConfigError, InputError
 from .display import note
 
 if TYPE_CHECKING:
@@ -44,5 +45,11 @@ def written(stores: list[Kept], folder: Path) -> None:
     from ..bench.paging import page
     from ..bench.report.writing import write_report
 
-    for path in write_report([page(store) for store in stores], folder):
-        note(str(path))
+    pages = [page(store) for store in stores]
+    try:
+        for path in write_report(pages, folder):
+            note(str(path))
+    except InputError as error:
+        words = shlex.join(["foredraft", "report", *(str(store.folder) for store in stores)])
+        said = str(error).removesuffix(".")
+        raise InputError(f"{said}; {words} out=DIR writes the report to another folder.") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from .display import named_column
+from .display import named_column, one_line
 
 if TYPE_CHECKING:
     from ..bench.summary import CellSummary, Summary
@@ -33,5 +33,5 @@ def _figures(cell: CellSummary) -> list[str]:
         times = [reason, "-"]
     else:
         times = [cell.family.text(), cell.rate.text(1)]
-    verdict = str((cell.verdict or {}).get("verdict", "-"))
+    verdict = one_line(str((cell.verdict or {}).get("verdict", "-")))
     return [*times, cell.tau.text(), cell.alpha.text(), verdict]
