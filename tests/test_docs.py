@@ -298,9 +298,23 @@ SHORT = (
     "task.file=questions.jsonl",
 )
 
+# A race of one cell, and its prompts: half of them are held out.
+RACE = "race"
+ONE_RACER = ("drafter=prompt_lookup", "policy=heuristic")
+
+
+def racing(words: list[str]) -> list[str]:
+    """The words of a race, short and on a table."""
+    lines = "".join(f'{{"prompt": "{i % 4} {i // 4} 1"}}\n' for i in range(12))
+    Path("prompts.jsonl").write_text(lines)
+    table = [word.replace("questions", "prompts") for word in SHORT]
+    return [*words, *table, *(() if any("grid." in word for word in words) else ONE_RACER)]
+
 
 def write_files(line: str, cli: Cli) -> None:
     """The files that a command reads."""
+    if re.search(rf"(resume=| ){RACE}\b", line):
+        assert cli("tune", *racing([f"tune.dir={RACE}"])).code == 0
     Path("questions.jsonl").write_text('{"prompt": "0 1 2"}\n')
     Path("corpus.txt").write_text("0 1 2")
     for name in SWEEPS:
@@ -354,6 +368,8 @@ def test_every_command_runs_on_a_table(page: Path, line: str, cli: Cli) -> None:
         words += ["--only", "light_import", "rollback"]  # test_kit_drafters.py runs them all
     if words[0] == "bench" and not any("resume=" in word for word in words):
         words += SHORT
+    if words[0] == "tune" and not any("resume=" in word for word in words):
+        words = racing(words)
     done = cli(*(on_a_table(words) if words[0] in TARGETED else words))
     assert done.code == 0, done.err
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": "the page and the tables of a sweep, or of several side by side",
     "rerun": "a cell of a sweep once more: do the same ids come out?",
     "tune": "race settings, drop the slow ones early, and write the winner as a preset",
+    "export": "a preset or a winner as vLLM speculative_config or SGLang flags",
     "compare": "what changed from one sweep to another, for CI too",
     "score": "the acceptance of many drafters on the same answers, without decoding",
     "record": "note what a drafter would draft at every place, for replay",
