@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from collections import Counter
@@ -383,6 +384,19 @@ def test_lists_in_commas_are_axes_with_the_same_types() -> None:
     assert taken([f"{key}={values}"], False)[0] == [f"{key}={values}"]
     several = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "bench.jobs=4", *GRID]
     assert taken(several, True) == (list(GRID), Chosen("joblib", [several[1]], 4))
+
+
+def test_the_commands_of_the_page_can_be_read() -> None:
+    page = Path(__file__).parents[1] / "docs" / "launchers.md"
+    lines = [text for text in page.read_text("utf-8").splitlines() if text.startswith("foredraft ")]
+    names = set()
+    for line in lines:
+        _, _, _, *words = shlex.split(line)
+        rest, chosen = taken(words, True)
+        assert chosen is not None and not any("hydra" in word for word in rest)
+        assert split(rest).axes or rest == ["bench.resume=DIR"]
+        names.add(chosen.name)
+    assert len(lines) == 4 and names == {"joblib", "ray", "submitit_slurm"}
 
 
 @pytest.mark.parametrize(
