@@ -185,7 +185,9 @@ def test_the_time_ends_a_race(cli: Cli, stage: Stage) -> None:
     stage(interrupt=30)
     finished(cli("tune", *TABLE, *GRID), 130)
     worker = stage()
-    finished(cli("tune", "tune.resume=r", "minutes=0.01"))
+    done = cli("tune", "tune.resume=r", "minutes=0.01")
+    finished(done)
+    assert "the time was up before the first look" in done.err
     assert not [run for run in worker.runs if run[0] != "plain" and "drafter" not in run[0]]
     store, found = Store.open("r"), answer()
     assert len(list(store.records())) < 24 * 7
@@ -217,6 +219,7 @@ def test_units_are_few_enough_to_say_so(cli: Cli) -> None:
         (("bench.baselines=[plain,generate_lookup]", *GRID), "speculates"),
         (("drafter=none", "grid.policy.gamma=[0]"), "no cell that drafts"),
         (("tune.resume=none",), "beside it"),
+        (("tune.resume=none", "target.trust_remote_code=true"), "so target=table has no place"),
     ],
 )
 def test_what_cannot_be_done_is_refused(cli: Cli, words: tuple[str, ...], said: str) -> None:

@@ -127,15 +127,19 @@ class Tune:
             made = self._work(tasks, until)
             if barred == self._barred():
                 if not made:
+                    if not at:
+                        self.said("the time was up before the first look; more minutes help")
                     return
                 self._look(repeat, units)
                 at += 1
 
     def _look(self, repeat: int, units: int) -> None:
         """Leaves out who cannot be the fastest."""
-        sides, fine = self._sides(self.plan.race[:units], repeat), self.supervisor.failed
-        names = [name for name in [*self.alive, *self.plain] if name not in fine]
+        sides, failed = self._sides(self.plan.race[:units], repeat), self.supervisor.failed
+        names = [name for name in [*self.alive, *self.plain] if name not in failed]
         tests = (len(self.cells) + len(self.plain) - 1) * len(self.looks)
+        if not any(sides[name].timed.any() for name in names):
+            self.said("no run could be timed so far, because other work takes the cores")
         found = losses({name: sides[name].seconds for name in names}, self.plain, tests)
         for cell, loss in found.items():
             self._leave(cell, f"{loss.factor.text()} times the speed of {loss.rival}")

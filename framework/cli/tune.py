@@ -41,6 +41,7 @@ Then: foredraft generate --config-dir DIR/conf experiment=NAME prompt="Why is th
 
 The exit code is 0, whatever the answer is; 3 if a cell failed; 130 after Ctrl-C."""
 FAILED, INTERRUPTED = 3, 130
+BY_HAND = ".trust_remote_code"
 BESIDE = ("minutes", "preset", "out", "tune.resume")
 
 
@@ -104,7 +105,9 @@ def _take(own: dict[str, str], key: str, value: str) -> None:
 def _check(own: dict[str, str], words: Sequence[str]) -> None:
     if "preset" in own and "out" in own:
         raise ConfigError("preset= and out= both name the preset; give one of them.")
-    others = [*words, *(key for key in own if key not in BESIDE)]
+    # What only a command line may say has to be said again (check_by_hand).
+    others = [word for word in words if not word.partition("=")[0].endswith(BY_HAND)]
+    others += [key for key in own if key not in BESIDE]
     if "tune.resume" in own and others:
         raise ConfigError(
             f"tune.resume goes on with what its folder says, so {others[0]} has no place beside it; "
