@@ -79,8 +79,12 @@ class Audit:
 
 
 @torch.inference_mode()
-def audit(parts: Parts, answers: Sequence[Answer]) -> Audit:
+def audit(parts: Parts, answers: Sequence[Answer], most: int | None = None) -> Audit:
     """Runs requests as one batch and derives every decision again.
+
+    Args:
+        most: derive no more than so many, spread evenly over the run; None derives all. Each costs a
+            prefill.
 
     Raises:
         InputError: a request has processors with a state: their laws depend on the calls made.
@@ -95,7 +99,9 @@ def audit(parts: Parts, answers: Sequence[Answer]) -> Audit:
             _records(trial, rows, live, committed, at)
         )
         batch.step()
-    return Audit(list(answers), [_derive(parts, record) for record in records])
+    count = len(records) if most is None else min(most, len(records))
+    chosen = [records[at * len(records) // count] for at in range(count)]
+    return Audit(list(answers), [_derive(parts, record) for record in chosen])
 
 
 def _records(

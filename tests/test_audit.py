@@ -40,6 +40,15 @@ def test_every_decision_comes_out_again(rule: str) -> None:
     assert all(finding.same for finding in found.findings)
 
 
+def test_fewer_rounds_can_be_derived_from_all_over_the_run() -> None:
+    every = audit(parts("token"), answers()).findings
+    few = audit(parts("token"), answers(), most=5).findings
+    assert len(few) == 5 and few[0] == every[0]
+    assert few[-1].round_index > every[-1].round_index / 2
+    assert len(audit(parts("token"), answers(), most=10**6).findings) == len(every)
+    assert audit(parts("token"), answers(), most=0).findings == []
+
+
 def model_parts(verifier: Verifier) -> Parts:
     target = target_of("llama")
     drafter = CausalLMDrafter(noisy_copy(model_of("llama")), target)

@@ -40,7 +40,7 @@ def verdict(
         engine: the cell's.
         contents: prompts by index.
         pairs: of prompts that both have answered: index, the cell's ids, plain decoding's ids.
-        rounds: how many rounds an audit looks at, at least.
+        rounds: how many rounds an audit looks at, if there are so many.
     """
     if not engine.parts.verifier.lossless:
         return {"verdict": LOSSY, "says": "the verifier changes the law by intent"}
@@ -92,7 +92,7 @@ def audited(engine: Engine, contents: dict[int, Any], rounds: int) -> dict[str, 
         if len(findings) >= rounds:
             break
         request = engine.request(content, index, max_new_tokens=AUDIT_TOKENS)
-        found = audit(engine.parts, [Answer(request)])
+        found = audit(engine.parts, [Answer(request)], most=rounds - len(findings))
         findings += found.findings
         faults += found.faults(TOLERANCE)
     if not findings:
