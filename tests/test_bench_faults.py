@@ -266,10 +266,21 @@ def test_ctrl_c_before_the_first_run_leaves_nothing_half_made(
 ) -> None:
     monkeypatch.setattr(Inline, "before", staticmethod(at(kind, 1, interrupt)))
     done = cli("bench", *WORDS, "bench.dir=r")
-    assert done.code == 130 and "Traceback" not in done.err
+    last_line(done, 130, "stopped before the first run")
     assert not list(Path().glob(".foredraft*"))
     if Path("r").exists():
         assert kept("r") == {}
+
+
+def test_ctrl_c_while_the_report_is_written_says_how_to_have_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("foredraft.framework.bench.report.writing.render", lambda pages: interrupt())
+        done = cli("bench", *WORDS, "bench.dir=r")
+    last_line(done, 130, f"foredraft bench bench.resume={Path('r').resolve()}")
+    assert len(kept("r")) == CELLS * UNITS and cli("bench", "bench.resume=r").code == 0
+    assert Path("r/report.html").is_file()
 
 
 @pytest.mark.parametrize(("kind", "number", "runs"), [("run", 5, 4), ("verdict", 1, 12)])

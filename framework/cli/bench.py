@@ -59,7 +59,10 @@ def bench(argv: list[str]) -> int:
     try:
         sweep = begin(words, worker, config_dir, current_files(), note, argv)
         with sweep.store:
-            return _run(sweep, chosen)
+            return _until_ctrl_c(sweep, chosen)
+    except KeyboardInterrupt:
+        note("stopped before the first run")
+        return INTERRUPTED
     finally:
         worker.close()
 
@@ -88,20 +91,24 @@ def _split(argv: Sequence[str]) -> tuple[list[str], str | None, bool]:
     return words, folder, multirun
 
 
-def _run(sweep: Bench, chosen: Chosen | None) -> int:
+def _until_ctrl_c(sweep: Bench, chosen: Chosen | None) -> int:
     from ..bench.sweeping import resuming
 
-    store, problems = sweep.store, list[str]()
-    note(f"{len(sweep.cells)} cells, {sweep.left} runs to go, results in {store.folder}")
     try:
-        with bar("decoding", len(sweep.tasks)) as advance:
-            if chosen is None:
-                sweep.run(lambda task: advance(1))
-            else:
-                problems = _launched(sweep, chosen, advance)
+        return _run(sweep, chosen)
     except KeyboardInterrupt:
-        note(f"stopped; what was done is kept: {resuming(store.folder)}")
+        note(f"stopped; what was done is kept: {resuming(sweep.store.folder)}")
         return INTERRUPTED
+
+
+def _run(sweep: Bench, chosen: Chosen | None) -> int:
+    problems = list[str]()
+    note(f"{len(sweep.cells)} cells, {sweep.left} runs to go, results in {sweep.store.folder}")
+    with bar("decoding", len(sweep.tasks)) as advance:
+        if chosen is None:
+            sweep.run(lambda task: advance(1))
+        else:
+            problems = _launched(sweep, chosen, advance)
     if problems:
         return _broken(sweep, problems)
     return _told(sweep)
