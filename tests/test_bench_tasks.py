@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -133,6 +134,9 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     missing = refusal(TaskConfig("file", str(tmp_path / "no.jsonl")))
     assert missing.startswith("task.file=") and "cannot be read: No such file" in missing
     assert "cannot be read" in refusal(TaskConfig("file", str(tmp_path)))
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        assert "it is not a file" in refusal(TaskConfig("file", str(tmp_path / "pipe")))
     assert "reads its prompts from a file" in refusal(TaskConfig("file", "-"), ConfigError)
 
 

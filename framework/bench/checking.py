@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-KINDS = ("raised", "hung", "killed", "memory", "disk")
+KINDS = ("raised", "hung", "killed", "memory")
 COUNTERS = ("rounds", "drafted", "accepted", "emitted")
 COUNTED = (*COUNTERS, "reached_at", "accepted_at", "overlap")  # a row has all of them or none
 _SHORTEST = 1e-9  # seconds; a run that took less was not timed by any clock

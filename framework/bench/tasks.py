@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from ..cli.prompts import Item, read_items, read_object, read_text
@@ -116,6 +117,11 @@ def check_ids(prompts: Iterable[BenchPrompt], where: str) -> None:
 def _file_prompts(path: str) -> list[BenchPrompt]:
     if path == "-":
         raise ConfigError("task.file=- is not possible; a sweep reads its prompts from a file.")
+    place = Path(path).expanduser()
+    if (
+        place.exists() and not place.is_file()
+    ):  # a pipe would be waited for, and cannot be read twice
+        raise InputError(f"task.file={path} cannot be read: it is not a file.")
     if not read_text(path, "task.file").strip():
         raise InputError(f"task.file={path} holds no prompt.")
     items = read_items({"prompt": None, "prompts": path})
