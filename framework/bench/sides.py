@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import gc
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..api import engine_from
+from ..clock import now
 from ..engine import Engine
 from ..errors import ConfigError
 from ..metrics import Metrics
@@ -153,13 +153,15 @@ def decoded(engine: Engine, contents: Sequence[Any], indexes: Sequence[int], **o
     ]
     spent: dict[str, float] = {}
     heard: list[RowOutcome] = []
-    begin = time.perf_counter()
+    begin = now()
     for outcome in engine.run(answers):
         heard += outcome.rows
         for phase, value in outcome.seconds.items():
             spent[phase] = spent.get(phase, 0.0) + value
-    seconds = time.perf_counter() - begin
-    prefill = spent.pop("prefill", 0.0)
+    seconds = now() - begin
+    # No round has it: it comes before the first, for all rows of a batch at once.
+    spent.pop("prefill", None)
+    prefill = answers[0].metrics.seconds["prefill"]
     along = by_round(heard)
     rows = [
         {"prompt": index, **_row(answer), **({"by_round": along[index]} if index in along else {})}
