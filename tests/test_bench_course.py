@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import bench_store_helpers
 import pytest
 from sweep_worlds import cell, manifest
 
 from foredraft.framework import load
 from foredraft.framework.bench.checking import record_problem
-from foredraft.framework.bench.course import Stretch, by_round
+from foredraft.framework.bench.course import Stretch, begun, by_round
 from foredraft.framework.bench.sides import decoded
+from foredraft.framework.bench.store import Store
 from foredraft.framework.bench.summary import summarise
 from foredraft.framework.records import RowOutcome
 
@@ -26,7 +29,7 @@ def row(prompt: int, each: Each | None) -> dict[str, Any]:
     found = {
         **{"prompt": prompt, "ids": list(range(emitted)), "finish": "length", "overlap": 0.0},
         **{"rounds": len(rounds), "drafted": drafted, "accepted": accepted, "emitted": emitted},
-        **{"reached_at": [reached] if reached else [], "accepted_at": [accepted]},
+        **{"reached_at": [reached], "accepted_at": [accepted]},
     }
     return found if each is None else {**found, "by_round": each}
 
@@ -110,7 +113,7 @@ GOOD: Each = [[3, 2, 1], [3, 3, 3], [0, 0, 0]]
 @pytest.mark.parametrize(
     "each",
     [
-        None, {}, "321", [3, 2, 1], [[3, 2]], [[3, 2, 1, 0]], [*GOOD, [0, 0, 0]], GOOD[:2], [],
+        {}, "321", [3, 2, 1], [[3, 2]], [[3, 2, 1, 0]], [*GOOD, [0, 0, 0]], GOOD[:2], [],
         [[3, 2, 1], [3, 3, 3], [False, 0, 0]], [[3, 2, 1.0], *GOOD[1:]], [[3, 2, True], *GOOD[1:]],
         [[3, 2, -1], [3, 3, 5], [0, 0, 0]], [[3, 1, 2], [3, 4, 2], [0, 0, 0]],
         [[1, 2, 1], [5, 3, 3], [0, 0, 0]], [[3, 2, 0], [3, 3, 3], [0, 0, 0]],
@@ -125,4 +128,22 @@ def test_rounds_that_cannot_be_are_refused(each: Any) -> None:
 
 
 def test_a_record_without_them_is_as_good_as_ever() -> None:
-    assert record_problem(record("fast", 0, None), "fast", UNITS) == ""
+    old = record("fast", 0, None)
+    assert record_problem(old, "fast", UNITS) == ""
+    old["rows"][0]["by_round"] = None
+    assert record_problem(old, "fast", UNITS) == "" and begun(old["rows"]) == []
+
+
+def test_it_is_in_the_parquet_file(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rounds = [[3, 2, 1], [3, 1, 0]]
+    run = bench_store_helpers.record(bench_store_helpers.CELLS[0], 1, 0)
+    run["rows"][0]["by_round"] = rounds
+    with Store.create(tmp_path / "sweep", bench_store_helpers.manifest()) as store:
+        store.append(run)
+        store.append(bench_store_helpers.record("plain", 1, 0))
+        store.to_parquet(tmp_path / "rows.parquet")
+        assert store.rows()["by_round"].tolist() == [rounds, None]
+    ours, plain = pandas.read_parquet(tmp_path / "rows.parquet")["by_round"]
+    assert [list(each) for each in ours] == rounds and plain is None

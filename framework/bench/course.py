@@ -55,7 +55,7 @@ def begun(rows: Iterable[Mapping[str, Any]]) -> list[Begun]:
     found: list[Begun] = []
     for row in rows:
         place = 0
-        for _, reached, accepted in row.get("by_round", ()):
+        for _, reached, accepted in row.get("by_round") or ():
             if reached:
                 found.append([place, reached, accepted])
             place += accepted + 1

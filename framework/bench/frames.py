@@ -27,7 +27,7 @@ RUN_COLUMNS = (
 )  # fmt: skip
 ROW_COLUMNS = (
     *RUN, "kind", "choices", "seconds", "prefill", "contended", "prompt", "prompt_id", "ids",
-    "tokens", "finish", *COUNTERS, "reached_at", "accepted_at", "overlap",
+    "tokens", "finish", *COUNTERS, "reached_at", "accepted_at", "by_round", "overlap",
 )  # fmt: skip
 
 
@@ -45,8 +45,8 @@ def runs(kept: Kept) -> pd.DataFrame:
 
 
 def rows(kept: Kept) -> pd.DataFrame:
-    """One line per prompt and run; ``ids``, ``reached_at`` and ``accepted_at`` hold lists, and
-    ``choices`` is JSON."""
+    """One line per prompt and run; ``ids``, ``reached_at`` and ``accepted_at`` hold lists, ``by_round``
+    a list of lists, and ``choices`` is JSON."""
     frame = _pandas().DataFrame(list(_rows(kept)), columns=list(ROW_COLUMNS))
     return frame.astype(dict.fromkeys((*COUNTERS, "overlap"), "float64"))
 
@@ -106,6 +106,7 @@ def _rows(kept: Kept) -> Iterator[dict[str, Any]]:
 def _schema(pa: Any) -> Any:
     text, whole, real = pa.string(), pa.int64(), pa.float64()
     lists = dict.fromkeys(("ids", "reached_at", "accepted_at"), pa.list_(whole))
+    lists["by_round"] = pa.list_(pa.list_(whole))
     texts = dict.fromkeys(("cell", "group", "kind", "choices", "prompt_id", "finish"), text)
     reals = dict.fromkeys(("seconds", "prefill", "overlap"), real)
     kinds = {**lists, **texts, **reals, "contended": pa.bool_()}
