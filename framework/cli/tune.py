@@ -161,7 +161,7 @@ def table(standings: Sequence[Standing], answer: Answer) -> Table:
     named_column(shown, "cell", [one.cell for one in standings])
     for heading in ("units", "speed-up in the race"):
         shown.add_column(heading, justify="right", overflow="fold")
-    shown.add_column("out, because it has", overflow="fold")
+    shown.add_column("why it is out", overflow="fold")
     for one in standings:
         won = "the winner" if one.cell == answer.cell else "-"
         shown.add_row(one.cell, str(one.units), one.speedup.text(), one.out or won)
