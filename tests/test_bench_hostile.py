@@ -196,7 +196,7 @@ def test_values_of_another_kind_are_refused_or_shown(folder: Path, file: str) ->
     lines = path.read_text().splitlines() if file.endswith("l") else [path.read_text()]
     value = json.loads(lines[0])
     for place in places(value):
-        for put in (..., *draws.sample(ODD, 2)):
+        for put in (..., draws.choice(ODD)):
             text = json.dumps(replaced(value, place, put))
             path.write_text("\n".join([text, *lines[1:]]) + "\n")
             if file == "prompts.jsonl":
