@@ -10,6 +10,7 @@ from typing import Any
 
 from ...cli.display import one_line
 from ...errors import ForedraftError, InputError
+from ..hand import PATIENCE
 from ..kept import Kept, Key
 from ..machine import moment, versions
 from ..store import Store
@@ -96,31 +97,28 @@ def _run(folder: Path, number: int) -> Outcome:
     sweep = Store.open(folder.parent.parent)
     _check_versions(sweep.manifest["versions"], number)
     place = Place(folder / PLACES, launch.jobs)
-    worker = Neighbour(600.0, place)
+    worker = Neighbour(PATIENCE, place, lambda: check(folder))
     try:
         with pinned(place, launch.beside):
             about = {"hardware": hardware_of(worker), "started": moment(), "wave": launch.wave}
             with Share.begun(sweep, folder / str(number), about) as share:
-                _work(Bench(share, worker, launch.plugins), launch, folder, number)
+                _work(Bench(share, worker, launch.plugins), launch, number)
     finally:
         worker.close()
         place.leave()
     return {"kind": "", "says": ""}
 
 
-def _work(bench: Bench, launch: Launch, folder: Path, number: int) -> None:
+def _work(bench: Bench, launch: Launch, number: int) -> None:
     """This job's part of the wave."""
-    check(folder)
     if launch.wave == MEASURE:
         owners = by_unit(bench.units, launch.jobs)
         bench.tasks = [task for task in bench.tasks if owners[task.unit] == number]
         bench.options = replace(bench.options, minutes=launch.minutes)
-        bench.measure(lambda task: check(folder))
+        bench.measure()
     else:
         judges = by_cell([cell.id for cell in bench.cells], launch.jobs)
-        for cell in [cell for cell in bench.cells if judges[cell.id] == number]:
-            bench.judge([cell])
-            check(folder)
+        bench.judge([cell for cell in bench.cells if judges[cell.id] == number])
 
 
 def _check_versions(then: Mapping[str, Any], number: int) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -111,14 +111,16 @@ class Neighbour(Worker):
     Args:
         limit: as ``Worker``.
         place: of its job.
+        check: called before it is asked anything; raises when the job is to end.
     """
 
-    def __init__(self, limit: float, place: Place) -> None:
+    def __init__(self, limit: float, place: Place, check: Callable[[], None]) -> None:
         super().__init__(limit)
-        self.place = place
+        self.place, self.check = place, check
 
     def ask(self, message: Message) -> Message:
         """As ``Worker.ask``; of a run, ``contended`` is true if it had company at either end."""
+        self.check()
         if message["do"] != "run":
             return super().ask(message)
         before = self.place.alone()
