@@ -168,7 +168,7 @@ GOOD, WIDE = made("good", 1.2, 1.3, 1.4), made("wide", 0.5, 1.9, 4.0)
     ("cells", "said"),
     [
         ([GOOD, WIDE], "good is 1.30x [1.20, 1.40] plain decoding over all prompts."),
-        ([WIDE], "Do not speculate here: the best setting, wide is 1.90x [0.50, 4.00] plain decoding."),
+        ([WIDE], "faster than plain decoding over all prompts. The best is wide: 1.90x [0.50, 4.00]."),
         ([GOOD, made("lossy", 2, 3, 4, lossy=True)], "good is"),
         ([GOOD, made("wrong", 2, 3, 4, verdict_ok=False)], "good is"),
         ([GOOD, made("busy", 2, 3, 4, contended=True)], "good is"),

@@ -63,10 +63,12 @@ def headline(page: Page) -> str:
     cell = overall(page)
     if cell is None:
         return "Nothing was measured that could be compared with plain decoding."
-    said = f"{phrase(cell)} is {spoken(cell.speedup)} plain decoding"
     if standing(cell.speedup) != FASTER:
-        return f"Do not speculate here: the best setting, {said}.{_but(page)}"
-    return f"{said} over all prompts{_except(page)}."
+        said = "Do not speculate here: no setting is reliably faster than plain decoding over all prompts."
+        return f"{said} The best is {phrase(cell)}: {spoken(cell.speedup)}.{_but(page)}"
+    return (
+        f"{phrase(cell)} is {spoken(cell.speedup)} plain decoding over all prompts{_except(page)}."
+    )
 
 
 def facts(page: Page) -> list[str]:
