@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import tiny_model
 
 from foredraft.framework import load
-from foredraft.framework.bench.sides import decoded
+from foredraft.framework.bench.sides import Sides, decoded
 from foredraft.framework.clock import book
+from foredraft.framework.config import as_dict, compose
+from foredraft.framework.errors import ForedraftError
 
 PREFILL, STEP = 10.0, 1.0
 
@@ -35,6 +39,30 @@ def test_the_prefill_is_told_apart(
     assert found["seconds"] - found["prefill"] == pytest.approx(rounds * STEP, abs=0.5)
     assert found["time"]["verify"] == pytest.approx(rounds * STEP, abs=0.5)
     assert "prefill" not in found["time"]
+
+
+@pytest.mark.parametrize("kind", ["generate", "generate_lookup", "generate_assisted"])
+def test_generate_and_its_kin_give_plain_decodings_ids(kind: str, tmp_path: Path) -> None:
+    model, assistant = str(tmp_path / "model"), str(tmp_path / "assistant")
+    tiny_model("llama").save_pretrained(model)
+    tiny_model("llama", seed=1).save_pretrained(assistant)
+    words = ["target=causal_lm", f"target.model={model}", "drafter=none", "max_new_tokens=8"]
+    config = as_dict(compose(words))
+    cells = {name: {"kind": name, "config": config} for name in ("plain", kind)}
+    prompts = {0: {"content": [5, 6, 7, 5, 6]}, 1: {"content": [9, 3, 9]}}
+    sides = Sides(cells, prompts, assistant=assistant)
+    plain, theirs = (sides.run(name, [0, 1]) for name in cells)
+    assert [row["ids"] for row in theirs["rows"]] == [row["ids"] for row in plain["rows"]]
+    assert 0 < theirs["prefill"] < theirs["seconds"]
+
+
+def test_an_assistant_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path / "model")
+    words = ["target=causal_lm", f"target.model={tmp_path / 'model'}", "max_new_tokens=8"]
+    cell = {"kind": "generate_assisted", "config": as_dict(compose(words))}
+    sides = Sides({"a": cell}, {0: {"content": [5, 6]}}, assistant=str(tmp_path / "nothing"))
+    with pytest.raises(ForedraftError, match="nothing"):
+        sides.run("a", [0])
 
 
 def slowed(call: Any, seconds: float) -> Any:

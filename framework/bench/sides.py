@@ -18,8 +18,10 @@ from ..clock import now
 from ..engine import Engine
 from ..errors import ConfigError
 from ..metrics import Metrics
+from ..models import load_model
 from ..records import RowOutcome
 from ..requests import Answer
+from ..targets.builtin import ModelConfig
 from .course import by_round
 from .measure import run_generate
 
@@ -87,9 +89,9 @@ class Sides:
         if cell["kind"] == "generate_lookup":
             options = {"prompt_lookup_num_tokens": 10}
         if cell["kind"] == "generate_assisted":
-            from transformers import AutoModelForCausalLM
-
-            options = {"assistant_model": AutoModelForCausalLM.from_pretrained(self.assistant)}
+            assert self.assistant is not None  # options.py asks for one
+            settings = ModelConfig(device=str(engine.parts.target.device))
+            options = {"assistant_model": load_model(self.assistant, settings)}
         for _ in range(self.warmup):
             ids = engine.request(self._contents([next(iter(self.prompts))])[0]).prompt
             run_generate(model, [ids], WARM, **options)

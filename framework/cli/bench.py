@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
@@ -145,10 +145,21 @@ def _told(sweep: Bench) -> int:
     from .sweep_table import table
 
     console().print(table(summary(sweep.store)))
-    written([sweep.store], sweep.store.folder)
     failures = sweep.store.failures()
-    for cell, failure in failures.items():
-        note(f"{cell} failed: {failure['cause']}")
+    for remark in _by_cause({cell: failure["cause"] for cell, failure in failures.items()}):
+        note(remark)
     if sweep.left:
         note(f"{sweep.left} runs are left for another time: {resuming(sweep.store.folder)}")
+    written([sweep.store], sweep.store.folder)
     return FAILED if failures else 0
+
+
+def _by_cause(causes: Mapping[str, str]) -> list[str]:
+    """A sentence for each cause, with the cells that failed of it."""
+    cells: dict[str, list[str]] = {}
+    for cell, cause in causes.items():
+        cells.setdefault(cause, []).append(cell)
+    return [
+        f"{them[0]}{f' and {len(them) - 1} more' if len(them) > 1 else ''} failed: {cause}"
+        for cause, them in cells.items()
+    ]
