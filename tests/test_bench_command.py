@@ -127,10 +127,10 @@ def test_a_cell_can_be_run_again_from_its_record(cli: Cli) -> None:
     path = Path("r", "records", f"{cell}.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     del lines[1]["rows"][0]["by_round"]  # which would give it away at once
-    lines[1]["rows"][0]["accepted"] -= 1
+    lines[1]["rows"][0]["drafted"] += 1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     other = cli("rerun", "r", cell)
-    assert other.code == 4 and "prompt 1: accepted came out otherwise" in other.err
+    assert other.code == 4 and "prompt 1: drafted came out otherwise" in other.err
     refused(cli("rerun", "r", "drafter=ngran"), "has no cell 'drafter=ngran'", cell)
 
 
