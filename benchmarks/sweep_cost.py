@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=512, help="of the model's hidden states")
     chosen = parser.parse_args()
     if chosen.folder is not None:
-        print(json.dumps(cost(chosen.folder), indent=1))
+        save("sweep-cost", cost(chosen.folder))
         return
     with tempfile.TemporaryDirectory() as folder:
         words, place = sweep(Path(folder), chosen), Path(folder, "sweep")
