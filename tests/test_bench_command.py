@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench_inline import Inline, kept
 from cli_helpers import Cli, Done, make_cli, refused
 
+from foredraft.framework.bench import hand
 from foredraft.framework.bench.store import Store
 
 FAULTY = """
@@ -70,14 +72,11 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return make_cli(capsys)
 
 
-def kept(folder: str) -> dict[tuple[str, int, int], Any]:
-    """What every run said and counted, but not how long it took."""
-    found = {}
-    for record in Store.open(folder).records():
-        key = record["cell"], record["unit"], record["repeat"]
-        assert key not in found
-        found[key] = record["rows"]
-    return found
+@pytest.fixture
+def inline(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command without a process to start, where none is to die."""
+    monkeypatch.setattr(hand, "Worker", Inline)
+    return cli
 
 
 def finished(done: Done, code: int = 0) -> None:
@@ -99,8 +98,8 @@ def test_every_cell_runs_on_every_prompt_and_is_judged(cli: Cli) -> None:
         assert rows == runs[cell, unit, 1 - repeat]
 
 
-def test_a_report_is_written_and_runs_are_compared(cli: Cli) -> None:
-    done = cli("bench", *TABLE, *GRID, "bench.dir=r")
+def test_a_report_is_written_and_runs_are_compared(inline: Cli) -> None:
+    done = inline("bench", *TABLE, *GRID, "bench.dir=r")
     finished(done)
     assert all(word in done.out for word in ("drafter=ngram,policy.gamma=3", "plain", "same"))
     for name in ("report.html", "summary.md", "summary.csv"):
@@ -109,19 +108,19 @@ def test_a_report_is_written_and_runs_are_compared(cli: Cli) -> None:
     cells = [cell["id"] for cell in Store.open("r").cells if cell["kind"] == "engine"]
     assert set(Store.open("r").traces()) == set(cells)
     Path("both").mkdir()
-    finished(cli("report", "r", "r", "out=both"))
+    finished(inline("report", "r", "r", "out=both"))
     assert Path("both", "report.html").is_file()
-    same = cli("compare", "r", "r", "out=c.json")
+    same = inline("compare", "r", "r", "out=c.json")
     finished(same)
     assert json.loads(Path("c.json").read_text())["regressions"] == []
     assert all(cell in same.out for cell in cells)
 
 
-def test_a_cell_can_be_run_again_from_its_record(cli: Cli) -> None:
+def test_a_cell_can_be_run_again_from_its_record(inline: Cli) -> None:
     words = ("grid.sampling.temperature=[0,1]", "grid.drafter=[ngram]", "bench.repeats=1")
-    finished(cli("bench", *TABLE[:-1], *words, "bench.dir=r"))
+    finished(inline("bench", *TABLE[:-1], *words, "bench.dir=r"))
     cell = "sampling.temperature=1,drafter=ngram"
-    again = cli("rerun", "r", cell)
+    again = inline("rerun", "r", cell)
     finished(again)
     assert "4 units, 48 tokens, the same ids and counters" in again.out
     path = Path("r", "records", f"{cell}.jsonl")
@@ -129,19 +128,19 @@ def test_a_cell_can_be_run_again_from_its_record(cli: Cli) -> None:
     del lines[1]["rows"][0]["by_round"]  # which would give it away at once
     lines[1]["rows"][0]["drafted"] += 1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    other = cli("rerun", "r", cell)
+    other = inline("rerun", "r", cell)
     assert other.code == 4 and "prompt 1: drafted came out otherwise" in other.err
-    refused(cli("rerun", "r", "drafter=ngran"), "has no cell 'drafter=ngran'", cell)
+    refused(inline("rerun", "r", "drafter=ngran"), "has no cell 'drafter=ngran'", cell)
 
 
-def test_a_folder_cannot_say_what_only_a_command_line_may(cli: Cli) -> None:
-    finished(cli("bench", *TABLE, "drafter=ngram", "bench.dir=r"))
+def test_a_folder_cannot_say_what_only_a_command_line_may(inline: Cli) -> None:
+    finished(inline("bench", *TABLE, "drafter=ngram", "bench.dir=r"))
     manifest = json.loads(Path("r", "run.json").read_text())
     for cell in manifest["cells"]:
         cell["config"]["target"]["trust_remote_code"] = True
     Path("r", "run.json").write_text(json.dumps(manifest))
-    refused(cli("bench", "bench.resume=r"), "trust_remote_code", "only an override")
-    refused(cli("rerun", "r", "drafter=ngram"), "trust_remote_code", "only an override")
+    refused(inline("bench", "bench.resume=r"), "trust_remote_code", "only an override")
+    refused(inline("rerun", "r", "drafter=ngram"), "trust_remote_code", "only an override")
 
 
 @pytest.mark.parametrize(
@@ -164,15 +163,15 @@ def test_what_cannot_be_done_is_refused(cli: Cli, words: tuple[str, ...], said: 
     refused(cli(*words), said)
 
 
-def test_without_an_audited_round_nothing_is_said_to_be_proven(cli: Cli) -> None:
+def test_without_an_audited_round_nothing_is_said_to_be_proven(inline: Cli) -> None:
     words = ("drafter=ngram", "sampling.temperature=1", "bench.audit=0", "bench.repeats=1")
-    finished(cli("bench", *TABLE[:-1], *words, "bench.dir=r"))
+    finished(inline("bench", *TABLE[:-1], *words, "bench.dir=r"))
     assert Store.open("r").verdicts()["drafter=ngram"]["verdict"] == "unknown"
 
 
-def test_rows_of_a_batch_decode_together(cli: Cli) -> None:
+def test_rows_of_a_batch_decode_together(inline: Cli) -> None:
     batches = ("grid.runtime.batch_size=[1,2]", "drafter=ngram", "bench.repeats=1")
-    finished(cli("bench", *TABLE[:-1], *batches, "bench.dir=r"))
+    finished(inline("bench", *TABLE[:-1], *batches, "bench.dir=r"))
     runs = kept("r")
     alone = {r["prompt"]: r["ids"] for key, rows in runs.items() if "=1" in key[0] for r in rows}
     both = {r["prompt"]: r["ids"] for key, rows in runs.items() if "=2" in key[0] for r in rows}
@@ -184,14 +183,29 @@ def test_rows_of_a_batch_decode_together(cli: Cli) -> None:
     ("how", "kind", "cause"),
     [
         ("raises", "raised", "tripped over its own feet"),
-        ("hangs", "hung", "no end after 15 s"),
-        ("dies", "killed", "SIGKILL"),
-        ("exits", "killed", "exit code 7"),
         ("hungry", "memory", "MemoryError: no 12 TiB"),
         ("garbage", "raised", "faulty"),
     ],
 )
-def test_a_cell_that_fails_leaves_the_others(cli: Cli, how: str, kind: str, cause: str) -> None:
+def test_a_cell_that_fails_leaves_the_others(inline: Cli, how: str, kind: str, cause: str) -> None:
+    failed_alone(inline, how, kind, cause)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "cause"),
+    [
+        ("hangs", "hung", "no end after 15 s"),
+        ("dies", "killed", "SIGKILL"),
+        ("exits", "killed", "exit code 7"),
+    ],
+)
+def test_a_cell_that_ends_the_process_leaves_the_others(
+    cli: Cli, how: str, kind: str, cause: str
+) -> None:
+    failed_alone(cli, how, kind, cause)
+
+
+def failed_alone(cli: Cli, how: str, kind: str, cause: str) -> None:
     words = ("grid.drafter=[faulty,prompt_lookup]", f"grid.drafter.how=[{how}]")
     limit = ("bench.limit_s=15",) if how == "hangs" else ()
     done = cli("--plugin", "faulty.py", "bench", *TABLE, *words, *limit, "bench.dir=r")
@@ -201,28 +215,27 @@ def test_a_cell_that_fails_leaves_the_others(cli: Cli, how: str, kind: str, caus
     assert "faulty" in cell and failure["kind"] == kind and cause in failure["cause"]
     assert cell in done.err and cause in done.err and "Traceback" not in done.err
     others = {c["id"] for c in store.cells} - {cell}
-    runs = kept("r")
-    assert {key for key in runs if key[0] != cell} == {
+    assert {key for key in kept("r") if key[0] != cell} == {
         (other, unit, repeat) for other in others for unit in range(4) for repeat in (0, 1)
     }
 
 
-def test_a_sweep_can_end_at_the_first_failure(cli: Cli) -> None:
+def test_a_sweep_can_end_at_the_first_failure(inline: Cli) -> None:
     words = ("grid.drafter=[faulty,prompt_lookup]", "bench.on_error=stop", "bench.dir=r")
-    done = cli("--plugin", "faulty.py", "bench", *TABLE, *words)
+    done = inline("--plugin", "faulty.py", "bench", *TABLE, *words)
     refused(Done(done.code, done.out, done.err.splitlines()[-1]), "faulty", "own feet")
     assert len(kept("r")) < 4 * 2 * 4
 
 
-def test_a_changed_config_is_refused_with_the_difference(cli: Cli) -> None:
-    finished(cli("bench", *TABLE, *GRID, "bench.dir=r"))
+def test_a_changed_config_is_refused_with_the_difference(inline: Cli) -> None:
+    finished(inline("bench", *TABLE, *GRID, "bench.dir=r"))
     before = kept("r")
     changed = [word.replace("max_new_tokens=12", "max_new_tokens=9") for word in TABLE]
-    done = cli("bench", *changed, *GRID, "bench.resume=r")
+    done = inline("bench", *changed, *GRID, "bench.resume=r")
     assert done.code == 2 and "max_new_tokens" in done.err and "12" in done.err
-    again = cli("bench", *TABLE, *GRID, "bench.dir=r")
+    again = inline("bench", *TABLE, *GRID, "bench.dir=r")
     assert again.code == 2 and "r" in again.err
-    finished(cli("bench", *TABLE, *GRID, "bench.resume=r"))
+    finished(inline("bench", *TABLE, *GRID, "bench.resume=r"))
     assert kept("r") == before
 
 
