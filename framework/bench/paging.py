@@ -19,8 +19,8 @@ LOSSES: dict[str, tuple[str, Callable[[Gap], str]]] = {
     "acceptance": ("acceptance", lambda gap: f"alpha {gap.alpha:.2f}"),
     "draft": ("draft cost", lambda gap: f"c {gap.c:.2f}"),
     "verify": ("width cost", lambda gap: f"{gap.width:.2f} plain steps"),
-    "sampling": ("sampling", lambda gap: f"{gap.extra['sampling']:+.0%} of a plain round"),
-    "other": ("overhead", lambda gap: f"{gap.extra['other']:+.0%} of a plain round"),
+    "sampling": ("sampling", lambda gap: _more(gap.extra["sampling"])),
+    "other": ("overhead", lambda gap: _more(gap.extra["other"])),
 }
 PROVEN = {"same": True, "near-tie": True, "audited": True, "different": False, "faulty": False}
 
@@ -51,8 +51,8 @@ def _cell(one: CellSummary, cell: Mapping[str, Any], found: Summary) -> data.Cel
     return data.Cell(
         id=one.id,
         choices={key: _choice(value) for key, value in one.choices.items()},
-        kind=one.kind,
-        drafter=config["drafter"]["name"],
+        kind="again" if one.kind == "plain" and cell["baseline"] else one.kind,
+        drafter=_drafter(cell),
         gamma=policy["gamma"] if policy["name"] == "fixed" else None,
         status=one.status if one.status in ("failed", "missing") else "ok",
         cause=one.cause,
@@ -78,6 +78,11 @@ def _cell(one: CellSummary, cell: Mapping[str, Any], found: Summary) -> data.Cel
         noise=_interval(found.noise[one.id].factor) if one.id in found.noise else None,
         why=_why(gap) if gap else None,
     )
+
+
+def _drafter(cell: Mapping[str, Any]) -> str:
+    """As it was chosen: two presets of one drafter are two settings."""
+    return str(cell["choices"].get("drafter", cell["config"]["drafter"]["name"]))
 
 
 def _choice(value: Any) -> data.Choice:
@@ -112,6 +117,11 @@ def _why(gap: Gap) -> data.Why:
         if known.get(loss, 0.0) is not None
     ]
     return data.Why(gap.advice, factors)
+
+
+def _more(share: float) -> str:
+    whole = round(100 * share)  # -0.3 % is +0, not -0
+    return f"{whole:+d}% of a plain round"
 
 
 def _notes(found: Summary) -> list[str]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from .display import named_column, one_line
 
 if TYPE_CHECKING:
+    from ..bench.interval import Interval
     from ..bench.summary import CellSummary, Summary
 
 HEADINGS = ("speed-up", "tokens/s", "tau", "alpha", "output")
@@ -32,6 +33,11 @@ def _figures(cell: CellSummary) -> list[str]:
         reason = "shared the machine" if cell.status == "contended" else cell.status
         times = [reason, "-"]
     else:
-        times = [cell.family.text(), cell.rate.text(1)]
+        times = [cell.family.text(), _figure(cell.rate, 1)]
     verdict = one_line(str((cell.verdict or {}).get("verdict", "-")))
-    return [*times, cell.tau.text(), cell.alpha.text(), verdict]
+    return [*times, _figure(cell.tau, 2), _figure(cell.alpha, 2), verdict]
+
+
+def _figure(found: Interval, digits: int) -> str:
+    """Without its interval, which the page has: a line holds one."""
+    return "-" if found.value is None else f"{found.value:.{digits}f}"

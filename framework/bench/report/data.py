@@ -77,7 +77,7 @@ class Cell:
     Args:
         id: unique in its page.
         choices: what varies over the run, by config key, in the order given.
-        kind: ``engine`` for a setting; a baseline is ``plain``, ``generate``, ``generate_lookup`` or
+        kind: ``engine`` for a setting; a baseline is ``plain``, ``again``, ``generate``, ``generate_lookup`` or
             ``generate_assisted``.
         drafter: its name; the figures draw one line for each.
         gamma: how many tokens it drafts per round; None if that varies.

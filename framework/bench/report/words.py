@@ -12,6 +12,7 @@ UNKNOWN = "–"
 DRAWN = ("drafter", "policy.gamma")  # the choices that figures draw as lines and axes
 BASELINES = {
     "plain": "plain decoding",
+    "again": "plain decoding again",
     "generate": "transformers generate",
     "generate_lookup": "transformers prompt lookup",
     "generate_assisted": "transformers assistant",
