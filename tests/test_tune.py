@@ -231,6 +231,7 @@ def test_a_folder_that_is_no_race_is_refused(cli: Cli, stage: Stage) -> None:
     refused(cli("tune", "tune.resume=none"), "no folder of a sweep")
     stage()
     finished(cli("tune", *TABLE, *GRID))
+    refused(cli("bench", "bench.resume=r"), "the folder of a race", "foredraft tune tune.resume=")
     manifest = json.loads(Path("r/run.json").read_text())
     for change, said in (
         ({"held_out": manifest["tune"]["race"]}, "changed by hand"),

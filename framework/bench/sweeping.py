@@ -29,6 +29,7 @@ from .tasks import BenchPrompt, read_task
 
 HERE = Path("outputs/bench")
 RESUME = "bench.resume="
+RACE = "tune"  # a block of the manifest that only foredraft tune writes
 
 
 class Bench:
@@ -171,12 +172,22 @@ def _resumed(
     said: Callable[[str], None],
 ) -> Bench:
     try:
+        _check_sweep(store)
         check_cells(store.cells, words)
         settle(store, store.manifest["options"].get("limit_s", 0.0) + PATIENCE, said)
     except BaseException:
         store.close()
         raise
     return claimed(store, worker, plugins)
+
+
+def _check_sweep(store: Store) -> None:
+    """Refuses the folder of a race, whose cells are not to be measured all alike."""
+    if RACE in store.manifest:
+        raise ConfigError(
+            f"{store.folder} is the folder of a race; go on with foredraft tune "
+            f"{shlex.quote(f'tune.resume={store.folder}')}."
+        )
 
 
 def claimed(store: Store, worker: Worker, plugins: Sequence[str]) -> Bench:

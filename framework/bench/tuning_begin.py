@@ -14,11 +14,11 @@ from .hand import Worker
 from .plan import units_for
 from .readings import ENGINE, PLAIN
 from .store import Store
-from .sweeping import check_cells, claimed, manifest_of
+from .sweeping import RACE, check_cells, claimed, manifest_of
 from .tasks import read_task
 from .tuning import Tune
 from .tuning_grid import with_grid
-from .tuning_plan import KEY, planned
+from .tuning_plan import planned
 
 HOME = Path("outputs/tune")
 MINUTES = 10.0
@@ -78,7 +78,7 @@ def begin(
     for remark in sweep.remarks:
         said(remark)
     manifest = manifest_of(sweep, prompts, asked.typed, worker, plugins, "tune")
-    store = Store.create(_folder(asked.dir), {**manifest, KEY: asdict(plan)})
+    store = Store.create(_folder(asked.dir), {**manifest, RACE: asdict(plan)})
     return _tune(store, worker, plugins, None, said)
 
 

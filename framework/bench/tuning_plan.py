@@ -11,9 +11,9 @@ from ..config.values import read_record
 from ..errors import ForedraftError, InputError
 from .choosing import halves
 from .plan import Unit
+from .sweeping import RACE
 from .tuning_race import FEWEST, schedule
 
-KEY = "tune"  # of the manifest
 SHARE = 0.6  # of the minutes, for the race; what it leaves is for the units held out
 
 
@@ -63,10 +63,10 @@ def stored_plan(manifest: Mapping[str, Any], where: object) -> TunePlan:
     Raises:
         InputError: the folder is of no race, or was changed by hand.
     """
-    if KEY not in manifest:
+    if RACE not in manifest:
         raise InputError(f"{where} holds a sweep of foredraft bench, not a race.")
     try:
-        plan: TunePlan = read_record(TunePlan, manifest[KEY], KEY)
+        plan: TunePlan = read_record(TunePlan, manifest[RACE], RACE)
     except ForedraftError as error:
         raise InputError(f"{where} was changed by hand: {error}") from None
     every = [*plan.race, *plan.held_out]
