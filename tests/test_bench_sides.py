@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from helpers import tiny_model
 
 from foredraft.framework import load
+from foredraft.framework.bench.measure import run_generate
 from foredraft.framework.bench.sides import Sides, decoded
 from foredraft.framework.clock import book
 from foredraft.framework.config import as_dict, compose
@@ -54,6 +56,19 @@ def test_generate_and_its_kin_give_plain_decodings_ids(kind: str, tmp_path: Path
     plain, theirs = (sides.run(name, [0, 1]) for name in cells)
     assert [row["ids"] for row in theirs["rows"]] == [row["ids"] for row in plain["rows"]]
     assert 0 < theirs["prefill"] < theirs["seconds"]
+    # One token comes with the prefill of each prompt; of a round of drafts, all that stood.
+    most = {"generate": 1, "generate_lookup": 11, "generate_assisted": 8}[kind]
+    assert 2 <= theirs["by_prefill"] <= 2 * most
+
+
+def test_what_a_first_round_let_go_of_is_no_decoding(tmp_path: Path) -> None:
+    """A model that repeats itself on a prompt that does, too: prompt lookup is right at once."""
+    model = tiny_model("llama")
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.zero_()  # all logits alike, so the answer is 0 0 0 ...
+    found = run_generate(model, [[5, 0, 0, 0, 0, 0, 0, 0]], 12, prompt_lookup_num_tokens=5)
+    assert found.tokens == [[0] * 12] and found.by_prefill == 6
 
 
 def test_an_assistant_that_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,11 @@ def record_problem(record: dict[str, Any], cell: str, units: Sequence[dict[str, 
     unit = units[record["unit"]]
     if record.get("group") != unit["group"]:
         return f"group={record.get('group')!r} is not that of unit {unit['index']}"
-    return _times_problem(record) or _rows_problem(record.get("rows"), unit["prompts"])
+    return (
+        _times_problem(record)
+        or _rows_problem(record.get("rows"), unit["prompts"])
+        or _prefill_problem(record)
+    )
 
 
 def failure_problem(failure: dict[str, Any], cells: Sequence[str]) -> str:
@@ -73,6 +77,12 @@ def _rows_problem(rows: Any, prompts: Sequence[int]) -> str:
     if not wholes(asked) or asked != list(prompts):
         return f"its rows are not those of the prompts {list(prompts)}"
     return next(filter(None, map(_row_problem, rows)), "")
+
+
+def _prefill_problem(record: dict[str, Any]) -> str:
+    count, most = record.get("by_prefill", 0), sum(len(row["ids"]) for row in record["rows"])
+    good = whole(count) and count <= most
+    return "" if good else f"by_prefill={count!r} is no number of its {most} tokens"
 
 
 def _row_problem(row: dict[str, Any]) -> str:

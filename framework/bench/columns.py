@@ -3,7 +3,7 @@ for all cells together, and is paid for once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,14 +74,21 @@ class Columns:
         loops = [loop for loop in self.bases if loop in self.sides and self.sides[loop].timed.any()]
         return {loop: choosing.noise(self.sides[loop], self._again(loop)) for loop in loops}
 
-    def winners(self) -> dict[str, Winner]:
-        """The fastest lossless cell against each plain loop."""
+    def winners(self, barred: Collection[str] = ()) -> dict[str, Winner]:
+        """The fastest lossless cell against each plain loop.
+
+        Args:
+            barred: cells whose output is not the target's, whatever their verifier says.
+        """
         found = {}
         for loop in self.bases:
             able = {
                 c["id"]: self.logs[c["id"]]
                 for c in self.cells
-                if c["kind"] == ENGINE and c["lossless"] and self.loop[c["id"]] == loop
+                if c["kind"] == ENGINE
+                and c["lossless"]
+                and self.loop[c["id"]] == loop
+                and c["id"] not in barred
             }
             best = choosing.winner(able, self.strata)
             if best:

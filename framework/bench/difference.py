@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # What says where and how long a sweep runs, but not what it measures.
-FREE = ("dir", "resume", "minutes", "limit_s", "on_error")
+LIMITS = ("minutes", "limit_s", "on_error")
+FREE = ("dir", "resume", *LIMITS)
 COMPARED = ("kind", "baseline", "lossless")
 # Memory differs a little from boot to boot.
 MACHINE = ("cpu", "machine", "system", "cores", "usable_cores", "threads", "device")

@@ -24,6 +24,7 @@ class Sample:
         prefill: the part of it before decoding: until the prompt was taken in (ours), or until the
             first token was out (``generate``, whose prefill gives that token).
         tokens: the answers' ids, one list per prompt.
+        by_prefill: tokens that came out with the prefill.
         metrics: the sum over prompts; None for a side that reports none.
         rounds: every round, for traces.
     """
@@ -31,6 +32,7 @@ class Sample:
     seconds: float
     tokens: list[list[int]]
     prefill: float = 0.0
+    by_prefill: int = 0
     metrics: Metrics | None = None
     rounds: list[Round] = field(default_factory=list)
 
@@ -47,8 +49,7 @@ class Sample:
     @property
     def decode_rate(self) -> float:
         """Tokens per second of decoding alone."""
-        by_prefill = len(self.tokens) if self.metrics is None else 0
-        return (self.count - by_prefill) / (self.seconds - self.prefill)
+        return (self.count - self.by_prefill) / (self.seconds - self.prefill)
 
 
 def run_engine(engine: Engine, prompts: Sequence[list[int]], **options: Any) -> Sample:
@@ -63,21 +64,22 @@ def run_engine(engine: Engine, prompts: Sequence[list[int]], **options: Any) -> 
     seconds = time.perf_counter() - begin
     metrics = total(answer.metrics for answer in answers)
     ids = [answer.token_ids for answer in answers]
-    return Sample(seconds, ids, metrics.seconds["prefill"], metrics, rounds)
+    return Sample(seconds, ids, metrics.seconds["prefill"], 0, metrics, rounds)
 
 
 class _FirstToken:
-    """A streamer for ``generate`` that only notes when the first token came out."""
+    """A streamer for ``generate`` that only notes when the first tokens came out, and how many: its
+    assisted loop lets go of all that the first round accepted at once."""
 
     def __init__(self) -> None:
-        self.puts = 0
+        self.puts = self.tokens = 0
         self.at = 0.0
 
     def put(self, value: Any) -> None:
         """The first call brings the prompt, the second the first new tokens."""
         self.puts += 1
         if self.puts == 2:
-            self.at = time.perf_counter()
+            self.at, self.tokens = time.perf_counter(), value.numel()
 
     def end(self) -> None:
         """Nothing to do."""
@@ -89,7 +91,7 @@ def run_generate(
 ) -> Sample:
     """Answers prompts one by one with transformers' own ``generate``, greedy."""
     tokens = []
-    prefill = 0.0
+    prefill, by_prefill = 0.0, 0
     begin = time.perf_counter()
     for prompt in prompts:
         first, called = _FirstToken(), time.perf_counter()
@@ -103,8 +105,9 @@ def run_generate(
             **options,
         )
         prefill += first.at - called
+        by_prefill += min(first.tokens, out.shape[1] - len(prompt))
         tokens.append(out[0, len(prompt) :].tolist())
-    return Sample(time.perf_counter() - begin, tokens, prefill)
+    return Sample(time.perf_counter() - begin, tokens, prefill, by_prefill)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,10 @@ class Sides:
         ids = [engine.request(content).prompt for content in self._contents(prompts)]
         sample = run_generate(model, ids, limit, **options)
         rows = [{"prompt": p, "ids": t} for p, t in zip(prompts, sample.tokens, strict=True)]
-        return {"seconds": sample.seconds, "prefill": sample.prefill, "time": {}, "rows": rows}
+        return {
+            **{"seconds": sample.seconds, "prefill": sample.prefill, "time": {}},
+            **{"by_prefill": sample.by_prefill, "rows": rows},
+        }
 
     def _contents(self, prompts: Sequence[int]) -> list[Any]:
         return [self.prompts[index]["content"] for index in prompts]

@@ -15,6 +15,7 @@ from .course import Stretch
 from .gap import Gap, gap
 from .interval import Interval
 from .readings import ENGINE, GENERATE, PHASES, Record, Side
+from .verdicts import wrong
 
 OK, FAILED, CONTENDED, MISSING = "ok", "failed", "contended", "missing"
 FASTER, SLOWER, UNCLEAR = "faster", "slower", "no clear difference"
@@ -153,7 +154,7 @@ def summarise(
         groups=columns.groups,
         cells=cells,
         noise=columns.noise(),
-        winners=columns.winners(),
+        winners=columns.winners(wrong(verdicts)),
     )
 
 

@@ -8,12 +8,13 @@ one, so that whatever ends a sweep costs the run it was in.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ForedraftError, InputError
 from .disk import Unwritable
 from .hand import Failed, Message, Worker
+from .verdicts import UNKNOWN, due
 
 if TYPE_CHECKING:
     from .plan import Task, Unit
@@ -88,22 +89,16 @@ class Supervisor:
             raise SweepStopped(f"{task.cell} failed: {failure.cause}")
 
     def judge(self, cells: Sequence[Message], rounds: int) -> None:
-        """The verdict on each cell that has decoded and has none yet."""
-        answers, judged = _answers(self.store.records()), self.store.verdicts()
-        for cell in cells:
-            mine = answers.get(cell["id"], {})
-            if not cell["baseline"] or cell["id"] in judged or not mine:
-                continue
-            plain = answers.get(cell["baseline"], {})
-            pairs = [[prompt, mine[prompt], plain[prompt]] for prompt in mine if prompt in plain]
-            message = {"do": "verdict", "cell": cell["id"], "pairs": pairs, "rounds": rounds}
-            self.store.put_verdict(cell["id"], self._verdict(message))
+        """The verdicts that are due on these cells."""
+        for cell, pairs in due(cells, self.store.records(), self.store.verdicts()):
+            message = {"do": "verdict", "cell": cell, "pairs": pairs, "rounds": rounds}
+            self.store.put_verdict(cell, {**self._verdict(message), "answers": len(pairs)})
 
     def _verdict(self, message: Message) -> Message:
         try:
             return _without_kind(self.worker.ask(message))
         except Failed as failure:
-            return {"verdict": "unknown", "says": failure.cause}
+            return {"verdict": UNKNOWN, "says": failure.cause}
 
     def take_down(self, cells: Sequence[Message], prompts: Mapping[str, Sequence[int]]) -> None:
         """Some answers of each drafting cell, round by round, for people to look at; ``prompts`` by
@@ -124,12 +119,3 @@ class Supervisor:
 
 def _without_kind(answer: Message) -> Message:
     return {key: value for key, value in answer.items() if key != "is"}
-
-
-def _answers(records: Iterable[Message]) -> dict[str, dict[int, list[int]]]:
-    """Ids by cell and prompt. Repeats say the same, because each prompt has its seed."""
-    found: dict[str, dict[int, list[int]]] = {}
-    for record in records:
-        for row in record["rows"]:
-            found.setdefault(record["cell"], {}).setdefault(row["prompt"], row["ids"])
-    return found

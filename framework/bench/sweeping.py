@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ..config.overrides import check_by_hand
 from ..config.values import read_record
 from ..errors import ConfigError, InputError
 from .cells import Cell
+from .difference import LIMITS
 from .grid import Sweep, read
 from .hand import PATIENCE, Failed, Worker
 from .launching.gathering import settle
@@ -53,6 +54,11 @@ class Bench:
             worker.open(opening(store.cells, store.prompts, self.options, plugins))
         except Failed as failure:
             raise InputError(f"the process that decodes refuses: {failure.cause}.") from None
+
+    def change(self, options: Mapping[str, Any]) -> None:
+        """Takes other limits than those that the sweep began with."""
+        self.options = replace(self.options, **options)
+        self.worker.limit = self.options.limit_s
 
     @property
     def left(self) -> int:
@@ -137,7 +143,9 @@ def begin(
             f"bench.resume={sweep.options.resume} is not possible with other values: "
             f"{changes[0]}{more}; drop what differs, or give a new bench.dir."
         )
-    return _resumed(store, words, worker, plugins, said)
+    bench = _resumed(store, words, worker, plugins, said)
+    bench.change({key: getattr(sweep.options, key) for key in LIMITS})
+    return bench
 
 
 def new_folder(given: str | None) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..plan import Task, Unit
+from ..verdicts import due as verdicts_due
 
 if TYPE_CHECKING:
     from ..sweeping import Bench
@@ -63,9 +64,11 @@ def unjudged(sweep: Bench) -> list[str]:
     store = sweep.store
     decoded, failed = {key[0] for key in store.done()}, store.failures()
     verdicts, traces = store.verdicts(), store.traces()
+    cells = [{"id": cell.id, "baseline": cell.baseline} for cell in sweep.cells]
+    late = {cell for cell, _ in verdicts_due(cells, store.records(), verdicts)}
     found = []
     for cell in sweep.cells:
-        judged = not cell.baseline or cell.id in verdicts
+        judged = cell.id not in late
         shown = cell.kind != "engine" or cell.id in traces or cell.id in failed
         if cell.id in decoded and not (judged and shown):
             found.append(cell.id)
