@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import time
@@ -22,6 +23,7 @@ from cli_helpers import Cli, make_cli, refused
 
 from foredraft.framework.bench import folder as folders
 from foredraft.framework.bench.axes import split
+from foredraft.framework.bench.disk import Unwritable
 from foredraft.framework.bench.hand import Failed, Worker
 from foredraft.framework.bench.launching import job, places
 from foredraft.framework.bench.launching.gathering import settle
@@ -356,6 +358,62 @@ def test_a_job_of_an_earlier_launch_that_still_runs_is_waited_for(fresh: Path) -
             held.release()
             settle(store, 0.2)
         assert not (fresh / "jobs").exists()
+
+
+def launched_before(folder: Path) -> None:
+    """What an earlier launch may leave: a job without a run, what the launcher wrote, a note."""
+    for part in ("places", "launcher", "0"):
+        (folder / "jobs" / "0a" / part).mkdir(parents=True)
+        (folder / "jobs" / "0a" / part / "text").write_text("mine")
+    (folder / "jobs" / "0a" / OPEN).write_text("{}\n")
+    (folder / "jobs.jsonl").touch()
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("at", ["jobs", "jobs/0a", "jobs/0a/0", "jobs.jsonl"])
+def test_a_resumed_sweep_takes_nothing_away_through_a_link(
+    fresh: Path, tmp_path: Path, at: str
+) -> None:
+    launched_before(fresh)
+    outside = tmp_path / "outside"
+    (fresh / at).rename(outside)
+    (fresh / at).symlink_to(outside)
+    before = tree(outside)
+    with Store.open("r", write=True) as store:
+        with pytest.raises(InputError, match="is a link; nothing is read or written"):
+            settle(store, 0.2)
+        if at == "jobs":
+            with pytest.raises(InputError, match="is a link"), begun(fresh, Launch("judge", 1, 1)):
+                pass
+    assert tree(outside) == before and (fresh / at).is_symlink()
+
+
+def test_only_launches_are_taken_away(fresh: Path) -> None:
+    launched_before(fresh)
+    (fresh / "jobs" / "0a" / "\u00b2").mkdir()  # a digit that is no number
+    (fresh / "jobs" / "0a" / "1").touch()
+    (fresh / "jobs" / "mine" / "0").mkdir(parents=True)
+    (fresh / "jobs" / "notes.txt").write_text("mine")
+    with Store.open("r", write=True) as store:
+        settle(store, 0.2)
+    assert tree(fresh / "jobs") == ["mine", "mine/0", "notes.txt"]
+
+
+def test_a_job_that_cannot_write_names_the_folder_of_its_sweep(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: Message) -> None:
+        raise Unwritable(f"{path} cannot be written: No space left on device; make room.")
+
+    sweep = Store.open(fresh)
+    said = rf"and go on with bench\.resume={re.escape(str(sweep.folder))}\.$"
+    with job.Share.begun(sweep, tmp_path / "0", {}) as share:
+        monkeypatch.setattr("foredraft.framework.bench.store.append_line", full)
+        with pytest.raises(Unwritable, match=said):
+            share.fail(sweep.ids[0], "it tripped", "raised")
 
 
 def test_units_are_shared_out_evenly() -> None:

@@ -7,17 +7,19 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from ..errors import InputError
-from .disk import Unwritable, sync_folder, unwritable
+from ..strict_json import read_object
+from .disk import Unwritable, read_whole, sync_folder, unwritable
 
 LOCK = ".lock"
 PARTS = ("records", "verdicts", "traces")
+RACE = "tune"  # a block of the manifest that only foredraft tune writes
 _BUILDING = ".foredraft-bench-"
 _STALE_S = 3600
 
@@ -103,13 +105,27 @@ def check_own(folder: Path, path: Path) -> None:
     raise InputError(f"{path} is not inside {folder}.")
 
 
+def resume(place: Path, manifest: Container[str]) -> str:
+    """What a command line says to go on with the sweep, or the race, of a folder."""
+    return f"{'tune' if RACE in manifest else 'bench'}.resume={place}"
+
+
 def _taken(place: Path) -> InputError:
-    if os.path.exists(place / "run.json"):
+    path = place / "run.json"
+    if not os.path.exists(path):
         return InputError(
-            f"{place} holds a sweep already; go on with it by bench.resume={place}, or name "
-            "another folder."
+            f"{place} holds files already; name a folder that is empty or not there yet."
         )
-    return InputError(f"{place} holds files already; name a folder that is empty or not there yet.")
+    try:
+        check_own(place, path)
+        manifest = read_object(read_whole(path), str(path))
+    except InputError:  # whoever goes on with it is told what is wrong
+        manifest = {}
+    kind = "race" if RACE in manifest else "sweep"
+    return InputError(
+        f"{place} holds a {kind} already; go on with it by {resume(place, manifest)}, or name "
+        "another folder."
+    )
 
 
 def _remove_stale(parent: Path) -> None:

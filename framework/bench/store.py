@@ -24,7 +24,7 @@ from ..cli.results import strict
 from ..errors import InputError
 from .checking import failure_problem, record_problem
 from .disk import Unwritable, encoded, write_durably
-from .folder import check_own, lock, new_folder, place_of
+from .folder import check_own, lock, new_folder, place_of, resume
 from .kept import FAILURES, Kept, Key, key_of, named
 from .lines import append_line
 from .machine import discreet, moment
@@ -93,6 +93,11 @@ class Store(Kept):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def resuming(self) -> str:
+        """What a command line says to go on with it."""
+        return resume(self.folder, self.manifest)
 
     def claim(self) -> None:
         """Takes the lock and reads what has been done."""
@@ -182,7 +187,7 @@ class Store(Kept):
             write(path, value)
         except Unwritable as error:
             said = str(error).removesuffix(".")
-            raise Unwritable(f"{said}, and go on with bench.resume={self.folder}.") from None
+            raise Unwritable(f"{said}, and go on with {self.resuming}.") from None
 
     def done(self) -> set[Key]:
         """As ``Kept.done``; known without reading once the lock is taken."""

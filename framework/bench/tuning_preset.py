@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -17,8 +18,11 @@ from ..errors import ConfigError, InputError
 from ..files import written_whole
 from ..params import SamplingParams
 from ..plugins import registry
+from .disk import unwritable
+from .folder import check_own
 from .kept import Kept
 from .machine import commit, moment
+from .manifest import MANIFEST
 from .tuning_answer import Answer
 
 GROUP = "experiment"
@@ -65,13 +69,36 @@ def check_names(preset: str | None, out: str | None) -> None:
 
 
 def place(folder: Path, preset: str, out: str | None) -> Preset:
-    """The file: as ``out`` says, or in the race's folder."""
-    return Preset(Path(out).expanduser() if out else folder / "conf" / GROUP / f"{preset}.yaml")
+    """The file: as ``out`` says, or in the race's folder.
+
+    Args:
+        preset: a name; it may be the one that the race's folder holds, which anyone can have written.
+
+    Raises:
+        ConfigError: a name that no experiment can have, or that is taken.
+        InputError: a link in the race's folder leads out of it.
+    """
+    if out:
+        made = Preset(Path(out).expanduser())
+    else:
+        _check_name(preset, f"preset={preset!r} in {folder / MANIFEST}")
+        made = Preset(folder / "conf" / GROUP / f"{preset}.yaml")
+    _check_links(folder, made.path)
+    return made
+
+
+def _check_links(folder: Path, path: Path) -> None:
+    """Refuses a link where the preset lies in the race's folder."""
+    whole = Path(os.path.abspath(path))
+    if whole.is_relative_to(folder):
+        check_own(folder, whole)
 
 
 def _check_name(name: str, where: str) -> None:
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
-        raise ConfigError(f"{where} is not possible; a preset's name is a word.")
+    if not re.fullmatch(r"[A-Za-z]\w{0,49}", name):  # a file's name has 255 bytes at most
+        raise ConfigError(
+            f"{where} is not possible; a preset's name is a word of 50 letters at most."
+        )
     if (resources.files("foredraft.conf") / GROUP / f"{name}.yaml").is_file():
         raise ConfigError(f"{where} is not possible; an experiment {name} ships already.")
 
@@ -83,8 +110,12 @@ def write(preset: Preset, store: Kept, answer: Answer) -> None:
     Raises:
         InputError: it cannot be written.
     """
+    _check_links(store.folder, preset.path)
     if preset.path.parent.parent == store.folder / "conf":
-        preset.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            preset.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(preset.path.parent, error) from None
     text = _heading(preset, store, answer) + yaml.safe_dump(
         body(store, answer), sort_keys=False, allow_unicode=True
     )
@@ -137,5 +168,10 @@ def _heading(preset: Preset, store: Kept, answer: Answer) -> str:
     ]
     if cell["config"]["target"].get(BY_HAND):
         facts.append(f"It was measured with target.{BY_HAND}=true, which only a command can say.")
-    lines = "".join(f"# {line}".rstrip() + "\n" for fact in facts for line in fact.split("\n"))
-    return f"# @package _global_\n{lines}"
+    lines = [line for fact in facts for line in fact.splitlines() or [""]]
+    return "# @package _global_\n" + "".join(f"# {_shown(line)}".rstrip() + "\n" for line in lines)
+
+
+def _shown(line: str) -> str:
+    """Without signs that steer a terminal, which YAML does not take even in a comment."""
+    return "".join(sign if sign.isprintable() else "?" for sign in line)

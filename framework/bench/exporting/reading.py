@@ -11,6 +11,7 @@ from ...config import as_dict, compose
 from ...errors import ConfigError, InputError, near_match
 from ...strict_json import read_object
 from ..disk import read_whole
+from ..folder import check_own
 from ..kept import Kept
 from ..paging import summary
 from ..store import Store
@@ -76,6 +77,7 @@ def _preset(path: Path) -> dict[str, Any]:
 def _winner(store: Kept) -> tuple[str | None, str]:
     """Of a race its answer; of a sweep the cell that won on the half it was not chosen on."""
     path = store.folder / OVER
+    check_own(store.folder, path)
     if path.exists():
         answer = read_object(read_whole(path), str(path)).get("answer")
         if isinstance(answer, dict) and {"speculate", "cell", "says"} <= answer.keys():

@@ -9,11 +9,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ..folder import lock
+from ..folder import check_own, lock
 from ..kept import Kept, key_of
 from ..lines import append_line, read_lines
 from ..manifest import MANIFEST
@@ -69,6 +70,7 @@ def gather(store: Store, keep_logs: bool = False) -> None:
     Args:
         keep_logs: leave what the launcher wrote; somebody may want to know why it failed.
     """
+    check_own(store.folder, store.folder / LOG)
     for job in _all_jobs(store.folder):
         free = _free(job)
         if (job / MANIFEST).is_file():
@@ -79,8 +81,8 @@ def gather(store: Store, keep_logs: bool = False) -> None:
         logs = keep_logs and (folder / LAUNCHER).is_dir() and any((folder / LAUNCHER).iterdir())
         if not job_folders(folder) and not logs:
             shutil.rmtree(folder, ignore_errors=True)
-    if (store.folder / JOBS).is_dir() and not launches_of.launches(store.folder):
-        shutil.rmtree(store.folder / JOBS, ignore_errors=True)
+    with suppress(OSError):  # not there, or not empty
+        (store.folder / JOBS).rmdir()
 
 
 def _all_jobs(sweep: Path) -> list[Path]:

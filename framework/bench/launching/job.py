@@ -10,6 +10,7 @@ from typing import Any
 
 from ...cli.display import one_line
 from ...errors import ForedraftError, InputError
+from ..folder import resume
 from ..hand import PATIENCE
 from ..kept import Kept, Key
 from ..machine import moment, versions
@@ -40,6 +41,11 @@ class Share(Store):
         assert isinstance(made, Share)
         made.sweep = sweep
         return made
+
+    @property
+    def resuming(self) -> str:
+        """That of the sweep: a job's own folder is taken away in the end."""
+        return resume(self.sweep.folder, self.sweep.manifest) if self.sweep else super().resuming
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The sweep's and this job's."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ...errors import ForedraftError, InputError
 from ..disk import encoded, unwritable, write_durably
+from ..folder import check_own
 from ..lines import read_lines
 
 JOBS, OPEN, LAUNCHER, PLACES = "jobs", "launch.json", "launcher", "places"
@@ -53,6 +54,7 @@ class Launch:
 def begun(sweep: Path, launch: Launch) -> Iterator[Path]:
     """A folder for a launch, which is ended when the block ends."""
     folder = sweep / JOBS / uuid.uuid4().hex[:8]
+    check_own(sweep, folder)
     try:
         (folder / PLACES).mkdir(parents=True)
     except OSError as error:
@@ -66,7 +68,10 @@ def begun(sweep: Path, launch: Launch) -> Iterator[Path]:
 
 def withdraw(folder: Path) -> None:
     """Has the jobs of a launch end."""
-    (folder / OPEN).unlink(missing_ok=True)
+    try:
+        (folder / OPEN).unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder / OPEN, error) from None
 
 
 def joined(folder: Path, job: int) -> Launch:
@@ -94,13 +99,26 @@ def check(folder: Path) -> None:
 
 
 def launches(sweep: Path) -> Sequence[Path]:
-    """The folders of launches that are left."""
+    """The folders of launches that are left; what else lies beside them is none of ours.
+
+    Raises:
+        InputError: one of them, or the folder they are in, is a link: what it leads to is foreign.
+    """
     there = sweep / JOBS
-    return sorted(path for path in there.iterdir() if path.is_dir()) if there.is_dir() else []
+    check_own(sweep, there)
+    found = sorted(there.iterdir()) if there.is_dir() else []
+    for path in found:
+        check_own(sweep, path)
+    return [path for path in found if (path / PLACES).is_dir() or (path / OPEN).is_file()]
 
 
 def job_folders(folder: Path) -> list[Path]:
-    """The folders of a launch's jobs."""
-    return sorted(
-        (path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name)
-    )
+    """The folders of a launch's jobs.
+
+    Raises:
+        InputError: one of them is a link.
+    """
+    found = [path for path in folder.iterdir() if path.name.isascii() and path.name.isdigit()]
+    for path in found:
+        check_own(folder, path)
+    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
