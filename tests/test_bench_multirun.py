@@ -337,6 +337,18 @@ def test_a_job_ends_when_its_launch_does(fresh: Path) -> None:
     assert "all machines share" in said["says"]
 
 
+def test_a_job_keeps_to_what_was_said_when_it_was_launched(fresh: Path, stand_in: StandIn) -> None:
+    def fail(message: Message, count: int) -> None:
+        raise Failed("raised", "it fell")
+
+    stand_in.before_run = fail
+    for on_error, kind in (("stop", "stopped"), ("continue", "")):  # the sweep itself goes on
+        limits = {"minutes": 1.0, "limit_s": 5.0, "on_error": on_error}
+        with begun(fresh, Launch("measure", 1, 1, limits=limits)) as folder:
+            said = job.run(SimpleNamespace(launch=folder, job=0, parent=0))
+        assert said["kind"] == kind
+
+
 def test_a_job_with_other_versions_is_refused(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = versions()
     place = "foredraft.framework.bench.launching.job.versions"

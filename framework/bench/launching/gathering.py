@@ -19,6 +19,7 @@ from ..kept import Kept, key_of
 from ..lines import append_line, read_lines
 from ..manifest import MANIFEST
 from ..store import Store
+from ..verdicts import better
 from . import launch as launches_of
 from .launch import JOBS, LAUNCHER, job_folders, withdraw
 
@@ -110,7 +111,7 @@ def _take(store: Store, job: Kept, ended: bool) -> None:
         if cell not in failed:
             store.fail(cell, failure["cause"], failure["kind"], failure["unit"], failure["repeat"])
     for cell, verdict in job.verdicts().items():
-        if cell not in judged:
+        if better(verdict, judged.get(cell)):
             store.put_verdict(cell, verdict)
     for cell, trace in job.traces().items():
         if cell not in shown:

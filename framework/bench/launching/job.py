@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +116,10 @@ def _run(folder: Path, number: int) -> Outcome:
 
 def _work(bench: Bench, launch: Launch, number: int) -> None:
     """This job's part of the wave."""
+    bench.change(launch.limits)
     if launch.wave == MEASURE:
         owners = by_unit(bench.units, launch.jobs)
         bench.tasks = [task for task in bench.tasks if owners[task.unit] == number]
-        bench.options = replace(bench.options, minutes=launch.minutes)
         bench.measure()
     else:
         judges = by_cell([cell.id for cell in bench.cells], launch.jobs)

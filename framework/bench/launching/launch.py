@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ...errors import ForedraftError, InputError
 from ..disk import encoded, unwritable, write_durably
@@ -39,15 +40,15 @@ class Launch:
         wave: ``measure`` or ``judge``.
         jobs: among how many the work is split; not all of them need to be launched.
         beside: how many of them may run on one machine at once, as far as the launcher tells.
-        minutes: of each job; None: no limit.
         plugins: files that are taken as plugins.
+        limits: options of the sweep that a resumed one may change; the minutes are each job's.
     """
 
     wave: str
     jobs: int
     beside: int
-    minutes: float | None = None
     plugins: list[str] = field(default_factory=list)
+    limits: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager

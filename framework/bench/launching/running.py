@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cli.display import one_line
+from ..difference import LIMITS
 from ..supervisor import SweepStopped
 from ..sweeping import Bench
 from . import launchers
@@ -60,7 +61,8 @@ def _launch(sweep: Bench, chosen: Chosen, wave: str, jobs: int, plugins: Sequenc
     # Slurm gives every job cores of its own; with another launcher, all may be on one machine.
     beside = 1 if chosen.name == SLURM else at_once
     files = [str(Path(path).resolve()) for path in plugins]
-    return Launch(wave, jobs, beside, part, files)
+    limits = {key: getattr(sweep.options, key) for key in LIMITS} | {"minutes": part}
+    return Launch(wave, jobs, beside, files, limits)
 
 
 def _wave(
