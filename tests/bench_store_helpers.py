@@ -23,6 +23,7 @@ def cell(name: str, **config: Any) -> dict[str, Any]:
     parts = {"target": "table", "drafter": "none", "verifier": "token", "policy": "fixed"}
     whole: dict[str, Any] = {kind: {"name": part} for kind, part in parts.items()}
     whole["policy"]["gamma"], whole["target"]["order"] = 3, 1
+    whole |= {"sampling": {"temperature": 0.0, "draft": "temperature"}, "max_new_tokens": 128}
     whole |= {"runtime": {"batch_size": 2}, **config}
     return {
         "id": name,

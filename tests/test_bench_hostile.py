@@ -22,6 +22,7 @@ from bench_store_helpers import CELLS, PLAN, manifest, record
 from cli_helpers import Cli, make_cli, refused
 
 from foredraft.framework.bench.comparing import compare
+from foredraft.framework.bench.disk import Unwritable
 from foredraft.framework.bench.paging import page, summary
 from foredraft.framework.bench.report.flat import csv_text, markdown
 from foredraft.framework.bench.report.html import render
@@ -335,6 +336,25 @@ def test_a_report_follows_no_link(folder: Path, cli: Cli) -> None:
     refused(cli("report", "run"), str(folder / "records"), "is a link")
 
 
+def test_the_folder_of_a_race_is_gone_on_with_as_a_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: object) -> None:
+        raise Unwritable(f"{path} cannot be written: No space left on device; make room.")
+
+    race = tmp_path / "race"
+    words = re.escape(f"tune.resume={race}")
+    with Store.create(race, manifest(tune={})) as store:
+        monkeypatch.setattr("foredraft.framework.bench.store.append_line", full)
+        with pytest.raises(Unwritable, match=rf"make room, and go on with {words}\.$"):
+            store.append(record(*PLAN[0]))
+    with pytest.raises(ForedraftError, match=f"holds a race already; go on with it by {words},"):
+        Store.create(race, manifest())
+    (race / "run.json").write_bytes(b"\xff")
+    with pytest.raises(ForedraftError, match="holds a sweep already"):
+        Store.create(race, manifest())
+
+
 # --- text is text --------------------------------------------------------------------------------
 
 
@@ -402,3 +422,28 @@ def test_no_text_steers_a_terminal(tmp_path: Path, cli: Cli) -> None:
         for sign in ("\x1b", "\x07", "\x9b", "\r"):
             assert sign not in done.out + done.err
         assert "\nworse: nothing" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.pop("sampling"), "config.sampling=None"),
+        (lambda c: c.update(sampling=[]), "config.sampling=[]"),
+        (lambda c: c["sampling"].pop("temperature"), "config.sampling.temperature=None"),
+        (lambda c: c["sampling"].update(temperature="0"), "config.sampling.temperature='0'"),
+        (lambda c: c["sampling"].pop("draft"), "config.sampling.draft=None"),
+        (lambda c: c.pop("max_new_tokens"), "config.max_new_tokens='nothing'"),
+        (lambda c: c.update(max_new_tokens=0), "config.max_new_tokens=0"),
+        (lambda c: c["drafter"].pop("name"), "config.drafter.name=None"),
+    ],
+)
+def test_a_cell_lacks_nothing_that_a_race_and_an_export_read(
+    folder: Path, cli: Cli, change: Callable[[Any], object], words: str
+) -> None:
+    edit(folder, "run.json", lambda value: change(value["cells"][0]["config"]))
+    for command in (
+        ("report", "run"),
+        ("tune", "tune.resume=run"),
+        ("export", "run", "to=vllm", f"cell={CELL}"),
+    ):
+        refused(cli(*command), str(folder / "run.json"), words)

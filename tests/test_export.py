@@ -219,3 +219,32 @@ def test_the_winner_of_a_race_is_exported(cli: Cli, monkeypatch: pytest.MonkeyPa
 )
 def test_what_cannot_be_exported_is_refused(cli: Cli, words: tuple[str, ...], said: str) -> None:
     refused(cli("export", *words), said)
+
+
+def test_a_schedule_as_one_number_is_its_first_gamma() -> None:
+    """Of the smallest key, also as JSON has keys: texts, in any order."""
+    made = export(config("drafter=prompt_lookup", "policy=schedule"), "sglang")
+    assert made.values and made.values["speculative_num_draft_tokens"] == 9
+    one(made.lost, "policy=schedule", "8 is its first gamma, that of batch 1")
+    table = {"10": 2, "9": 5, "0": 7}
+    by_place = config("drafter=prompt_lookup", "policy=schedule", "policy.by=position",
+                      "policy.gammas={0:7}")  # fmt: skip
+    by_place["policy"]["gammas"] = table
+    made = export(by_place, "vllm")
+    assert made.values and made.values["num_speculative_tokens"] == 7
+    one(made.lost, "7 is its first gamma, that of position 0")
+
+
+@pytest.mark.parametrize("to", SERVERS)
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("drafter", "max_ngram"), ("drafter", "branches"), ("policy", "gammas"), ("policy", "by")],
+)
+def test_a_value_that_is_missing_is_named(to: str, kind: str, key: str) -> None:
+    short = config("drafter=prompt_lookup", "policy=schedule")
+    del short[kind][key]
+    with pytest.raises(ConfigError, match=f"has no {kind}.{key} here"):
+        export(short, to)
+    short[kind][key] = "x"
+    with pytest.raises(ConfigError, match=f"{kind}.{key}"):
+        export(short, to)

@@ -247,6 +247,52 @@ def test_a_folder_that_is_no_race_is_refused(cli: Cli, stage: Stage) -> None:
         refused(cli("tune", "tune.resume=r"), said)
 
 
+def change(file: str, **values: Any) -> None:
+    path = Path(file)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_the_folder_of_a_race_leads_nowhere_else(cli: Cli, stage: Stage) -> None:
+    """It may come from somebody else: neither a name in it nor a link is followed out of it."""
+    stage()
+    finished(cli("tune", *TABLE, *GRID))
+    plan, conf = json.loads(Path("r/run.json").read_text())["tune"], Path("r/conf")
+    Path("x").mkdir()
+    for name in ("../../../x/y", "/x/y", "a\nb", "copying", "x" * 200):
+        change("r/run.json", tune={**plan, "preset": name})
+        refused(cli("tune", "tune.resume=r"), "preset=", "run.json is not possible")
+    change("r/run.json", tune=plan)
+    conf.rename("outside")
+    Path("outside/experiment/tuned.yaml").unlink()
+    conf.symlink_to(Path("outside").absolute())
+    for words in ((), ("out=r/conf/experiment/mine.yaml",)):
+        refused(cli("tune", "tune.resume=r", *words), "conf is a link")
+    assert not list(Path("x").iterdir()) and not list(Path("outside/experiment").iterdir())
+    conf.unlink()
+    conf.touch()
+    done = cli("tune", "tune.resume=r")
+    assert done.code == 2 and "conf/experiment cannot be written: Not a d" in done.err, done.err
+    assert "Traceback" not in done.err and BEST in done.out
+    Path("r/tuning.json").rename("tuning.json")
+    Path("r/tuning.json").symlink_to(Path("tuning.json").absolute())
+    refused(cli("export", "r", "to=vllm"), "tuning.json is a link")
+
+
+def test_no_text_leaves_the_comment_of_a_preset(cli: Cli, stage: Stage) -> None:
+    stage()
+    finished(cli("tune", *TABLE, *GRID))
+    before = yaml.safe_load(Path("r/conf/experiment/tuned.yaml").read_text("utf-8"))
+    ends = ("\n", "\r", "\u0085", "\u2028", "\u2029", "\x1b", "\0", "\uffff")
+    evil = "".join(f"tune{end}out: /x{ord(end)}" for end in ends)
+    change("r/run.json", command=evil, started=evil, commit=evil)
+    finished(cli("tune", "tune.resume=r"))
+    text = Path("r/conf/experiment/tuned.yaml").read_bytes().decode("utf-8")
+    heading = text[: text.index("\ndefaults:")].splitlines()
+    assert all(line.startswith("#") for line in heading)
+    assert text.count("out: /x") == 3 * len(ends)
+    assert yaml.safe_load(text) == before
+
+
 def test_without_a_grid_the_drafters_without_files_race() -> None:
     words = with_grid(["target=table"])
     axes = {word.partition("=")[0]: word.partition("=")[2] for word in words[1:]}
@@ -275,3 +321,110 @@ def test_a_race_with_real_runs(cli: Cli) -> None:
     finished(cli("report", "r"))
     done = cli("generate", "--config-dir", "r/conf", "experiment=tuned", "prompt=0 1 2")
     finished(done)
+
+
+def test_what_the_time_ended_goes_on_with_more_minutes(cli: Cli, stage: Stage) -> None:
+    whole = stage()
+    finished(cli("tune", *TABLE, *GRID))
+    expected, again = answer(), [word.replace("=r", "=again") for word in TABLE]
+    made = stage(interrupt=30)
+    finished(cli("tune", *again, *GRID), 130)
+    killed = stage()
+    killed.do_verdict = interrupted  # type: ignore[method-assign]
+    finished(cli("tune", "tune.resume=again", "minutes=0.01"), 130)
+    stored = json.loads(Path("again/tuning.json").read_text())
+    assert killed.runs == [] and stored == {"race": "over", "minutes": 0.01}
+    stage()
+    done = cli("tune", "tune.resume=again", "minutes=0.01")
+    finished(done)
+    assert "go on with tune.resume=" in done.err and "more than minutes=0.01" in done.err
+    ended = answer("again")
+    assert not ended["speculate"]
+    worker = stage()  # with as many, nothing is decided anew
+    finished(cli("tune", "tune.resume=again", "minutes=0.01"))
+    assert worker.runs == [] and answer("again") == ended
+    worker = stage()
+    finished(cli("tune", "tune.resume=again", "minutes=60"))
+    assert answer("again") == expected
+    assert sorted(made.runs + worker.runs) == sorted(whole.runs)
+
+
+def test_that_the_time_ended_a_race_survives_a_kill(cli: Cli, stage: Stage) -> None:
+    """What is stored is read again: the clock of a later call alone would let it race on."""
+    stage(interrupt=30)
+    finished(cli("tune", *TABLE, *GRID), 130)
+    Path("r/tuning.json").write_text('{"race": "over", "minutes": 10.0}')
+    worker = stage()
+    finished(cli("tune", "tune.resume=r"))
+    held = Store.open("r").manifest["tune"]["held_out"]
+    assert worker.runs and all(prompt in held for _, prompt in worker.runs)
+    ended = json.loads(Path("r/tuning.json").read_text())
+    assert ended["minutes"] == 10 and ended["answer"]["measured"]["units"] == len(held)
+
+
+def test_a_kill_before_the_verdict_changes_nothing(cli: Cli, stage: Stage) -> None:
+    """The fastest cell is wrong, and the two that it had outrun come back and race on."""
+
+    def times(cell: str) -> float:
+        return 0.0088 if "lookup,policy.gamma=1" in cell else seconds(cell)
+
+    stage(times, wrong=BEST)
+    finished(cli("tune", *TABLE, *GRID))
+    expected, again = answer(), [word.replace("=r", "=again") for word in TABLE]
+    worker = stage(times, wrong=BEST)
+    worker.do_verdict = interrupted  # type: ignore[method-assign]
+    finished(cli("tune", *again, *GRID), 130)
+    stage(times, wrong=BEST)
+    finished(cli("tune", "tune.resume=again"))
+    assert answer("again") == expected
+    first, second = (set(Store.open(folder).done()) for folder in ("r", "again"))
+    assert first == second
+
+
+def interrupted(message: dict[str, Any]) -> dict[str, Any]:
+    raise KeyboardInterrupt
+
+
+def test_nobody_speculates_on_an_output_that_could_not_be_judged(cli: Cli, stage: Stage) -> None:
+    worker = stage()
+    unknown = {"verdict": "unknown", "says": "the process that decodes died"}
+    worker.do_verdict = lambda message: unknown  # type: ignore[method-assign]
+    done = cli("tune", *TABLE, *GRID)
+    finished(done)
+    found = answer()
+    assert found["cell"] == BEST and not found["speculate"]
+    assert found["says"].startswith(f"do not speculate: {BEST} has 1.6")
+    assert "plain decoding's: the process that decodes died" in done.out.splitlines()[-1]
+    preset = yaml.safe_load(Path("r/conf/experiment/tuned.yaml").read_text())
+    assert {"override /drafter": "none"} in preset["defaults"]
+    stage()  # a judge that lives
+    finished(cli("tune", "tune.resume=r"))
+    assert answer()["speculate"]
+
+
+def test_an_end_that_was_changed_by_hand_is_refused(cli: Cli, stage: Stage) -> None:
+    stage()
+    finished(cli("tune", *TABLE, *GRID))
+    for minutes in ("soon", True, -1, None):
+        change("r/tuning.json", minutes=minutes)
+        refused(cli("tune", "tune.resume=r"), "tuning.json was changed by hand", "minutes=")
+
+
+def test_a_race_keeps_the_policy_of_the_words() -> None:
+    def rows(*words: str) -> dict[str, str]:
+        found = with_grid(["target=table", *words])[1 + len(words) :]
+        return {word.partition("=")[0]: word.partition("=")[2] for word in found}
+
+    four = "[prompt_lookup,ngram,jacobi,token_recycling]"
+    assert rows("policy=schedule")["zip.drafter"] == four
+    assert rows("policy=entropy") == {"zip.drafter": "[ngram]"}  # it asks a law of each token
+    assert rows("policy=confidence") == {"zip.drafter": "[ngram]"}
+    cells = read(with_grid(["target=table", "policy=schedule"])).cells
+    policies = {c.config["policy"]["name"] for c in cells if c.kind == "engine"}
+    assert policies == {"schedule"} and sum(c.kind == "engine" for c in cells) == 4
+
+
+def test_a_value_of_a_verifier_needs_the_verifier(cli: Cli) -> None:
+    words = ("target=table", "tune.dir=r", "verifier.lenience=0.5")
+    refused(cli("tune", *words), "write verifier=NAME verifier.lenience=0.5")
+    assert not Path("r").exists()

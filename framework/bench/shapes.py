@@ -152,12 +152,27 @@ def _config_problems(config: dict[str, Any]) -> Iterator[str]:
             yield f"{key}={config.get(key)!r}"
         elif key != "runtime" and not isinstance(config[key].get("name"), str):
             yield f"{key}.name={config[key].get('name')!r}"
+    yield from _sampling_problems(config)
     size = config["runtime"].get("batch_size")
     if not whole(size) or not size:
         yield f"runtime.batch_size={size!r}"
     gamma = config["policy"].get("gamma")
     if config["policy"]["name"] == "fixed" and not whole(gamma):
         yield f"policy.gamma={gamma!r}"
+
+
+def _sampling_problems(config: dict[str, Any]) -> Iterator[str]:
+    sampling = config.get("sampling")
+    if not isinstance(sampling, dict):
+        yield f"sampling={sampling!r}"
+        return
+    if not amount(sampling.get("temperature")):
+        yield f"sampling.temperature={sampling.get('temperature')!r}"
+    if not isinstance(sampling.get("draft"), str):
+        yield f"sampling.draft={sampling.get('draft')!r}"
+    limit = config.get("max_new_tokens", "")
+    if limit is not None and not (whole(limit) and limit):
+        yield f"max_new_tokens={config.get('max_new_tokens', 'nothing')!r}"
 
 
 def _baselines(cells: Sequence[dict[str, Any]]) -> str:

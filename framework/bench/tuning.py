@@ -2,21 +2,24 @@
 
 The race is a sweep's folder like any other (``store.py``), so that it survives a kill, and
 ``foredraft report`` and ``rerun`` read it. Who is out is never stored: it follows from the records, so
-a race that goes on later goes on the same way. That it is over is stored, because it may be the time
-that ended it. Imports no torch; only the worker does.
+a race that goes on later goes on the same way. That the time ended it is stored, because no record says
+so, with the minutes that it had: with more of them it goes on. Imports no torch; only the worker does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
+from ..strict_json import read_object
 from .cells import ENGINE
-from .disk import encoded, write_durably
+from .checking import amount
+from .disk import encoded, read_whole, write_durably
 from .folder import check_own
 from .plan import Task, order
 from .readings import Side, read
@@ -26,8 +29,9 @@ from .tuning_answer import Answer, Standing, measured, nobody, speedup
 from .tuning_plan import SHARE, stored_plan
 from .tuning_race import losses
 
-OVER = "tuning.json"  # in the folder once the race is over, with the answer when there is one
+OVER = "tuning.json"  # in the folder once the time ended the race, or there is an answer
 WRONG = ("different", "faulty")
+HOLDS = ("same", "near-tie", "audited")  # verdicts with which speculating can be the answer
 Told = Callable[[int], None]
 Said = Callable[[str], None]
 
@@ -57,6 +61,7 @@ class Tune:
             self.store, bench.worker, on_error, told=lambda task: self.told(1)
         )
         self.out: dict[str, str] = {}
+        self.ended = self._stored_end()
         self._told: set[str] = set()
 
     @property
@@ -74,14 +79,12 @@ class Tune:
         """
         self.told = told
         self.begun = time.monotonic() - sum(r["seconds"] for r in self.store.records())
-        over = (self.store.folder / OVER).exists()
         answer = None
         while answer is None:
-            self._race(0.0 if over else 60 * self.minutes * SHARE)
-            self._write({"race": "over"})
+            self._race(0.0 if self.ended else 60 * self.minutes * SHARE)
             best = self._best()
             answer = nobody(self.out, len(self.cells)) if best is None else self._measured(best)
-        self._write({"race": "over", "answer": answer.as_dict()})
+        self._write({"answer": answer.as_dict()})
         return answer
 
     def standings(self) -> list[Standing]:
@@ -127,11 +130,32 @@ class Tune:
             made = self._work(tasks, until)
             if barred == self._barred():
                 if not made:
-                    if not at:
-                        self.said("the time was up before the first look; more minutes help")
+                    self._end(at)
                     return
                 self._look(repeat, units)
                 at += 1
+
+    def _end(self, looks: int) -> None:
+        """Stores that the time was up, before anything that a kill could part from it."""
+        if not looks:
+            more = (
+                f"go on with tune.resume={self.store.folder} and more than minutes={self.minutes:g}"
+            )
+            self.said(f"the time was up before the first look; {more}")
+        if not self.ended:
+            self.ended = True
+            self._write({})
+
+    def _stored_end(self) -> bool:
+        """Whether the time ended the race before, when it had no fewer minutes than now."""
+        path = self.store.folder / OVER
+        check_own(self.store.folder, path)
+        if not path.exists():
+            return False
+        minutes = read_object(read_whole(path), str(path)).get("minutes", 0)
+        if not amount(minutes):
+            raise InputError(f"{path} was changed by hand: minutes={minutes!r} is no number.")
+        return bool(minutes >= self.minutes)
 
     def _look(self, repeat: int, units: int) -> None:
         """Leaves out who cannot be the fastest."""
@@ -193,7 +217,19 @@ class Tune:
         if cell in self._barred():
             return None
         groups = [self.groups[unit] for unit in held]
-        return measured(cell, *speedup(self._sides(held)[cell], self._plain_sides(held), groups))
+        found = measured(cell, *speedup(self._sides(held)[cell], self._plain_sides(held), groups))
+        return self._proven(cell, found)
+
+    def _proven(self, cell: str, found: Answer) -> Answer:
+        """The answer; no speed is a reason to speculate while nobody knows what is written."""
+        verdict = self.store.verdicts().get(cell, {})
+        if not found.speculate or verdict.get("verdict") in HOLDS:
+            return found
+        why = str(verdict.get("says", "there is no verdict")).rstrip(".")
+        says = (
+            f"do not {found.says}, but nobody knows whether its output is plain decoding's: {why}"
+        )
+        return replace(found, speculate=False, says=says)
 
     def _best(self) -> str | None:
         """The fastest of the cells that are in, over the units that all of these have."""
@@ -222,6 +258,8 @@ class Tune:
         return [sides[name] for name in self.plain if name not in self.supervisor.failed]
 
     def _write(self, value: dict[str, Any]) -> None:
+        ended = {"minutes": self.minutes} if self.ended else {}
+        value = {"race": "over", **ended, **value}
         path = self.store.folder / OVER
         check_own(self.store.folder, path)
         write_durably(path, encoded(value, OVER, indent=1))

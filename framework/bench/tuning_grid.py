@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..config.composing import to_objects
+from ..errors import ConfigError
 from ..plugins import registry
-from ..specs import DETERMINISTIC, DrafterSpec, DraftKind, VerifierSpec
+from ..specs import DETERMINISTIC, DrafterSpec, DraftKind, PolicySpec, VerifierSpec
 from ..targets.builtin import ModelConfig
 from . import axes
 from .composer import Composer, composer, one_word
@@ -43,6 +44,7 @@ def with_grid(words: Sequence[str], config_dir: str | None = None) -> list[str]:
         blocks = composed.blocks(given.fixed)
         if blocks.get("grid") or blocks.get("zip"):
             return list(words)
+        _check_verifier(given.fixed)
         rows = _unlike(_rows(given.fixed, composed), _keys(given.fixed))
     if not rows or not rows[0]:
         return list(words)
@@ -60,10 +62,24 @@ def _rows(fixed: Sequence[str], composed: Composer) -> Iterator[Row]:
         model = isinstance(to_objects(composed.config(others)).target.config, ModelConfig)
         able = [name for name in GAMMAS if model or name not in OF_MODELS]
         kinds = {name: _kind(name, others, composed) for name in able}
+    policy = chosen.get("policy")
+    stops = policy is not None and _stops(composed, fixed)
     for drafter, kind in kinds.items():
-        for row in _of(drafter, kind, chosen.get("verifier")):
-            if chosen.get("policy", row["policy"]) == row["policy"]:
-                yield row
+        policies = (
+            _policies(drafter, kind) if policy is None else _only(policy, stops, drafter, kind)
+        )
+        yield from _of(drafter, kind, chosen.get("verifier"), policies)
+
+
+def _check_verifier(fixed: Sequence[str]) -> None:
+    """Refuses a verifier's value without the verifier: the rows choose it, and theirs have no keys."""
+    chosen = [text for text in fixed if text.partition("=")[0].strip() == "verifier"]
+    values = [text for text in fixed if text.strip().startswith("verifier.")]
+    if values and not chosen:
+        raise ConfigError(
+            f"{values[0]} has no effect on the verifiers that a race without a grid chooses; write "
+            f"verifier=NAME {values[0]}, with the verifier that it is for."
+        )
 
 
 def _root(text: str) -> str:
@@ -85,15 +101,35 @@ def _composed(composed: Composer, words: Sequence[str]) -> DraftKind:
     return part.spec.kind_of(part.config)
 
 
-def _of(drafter: str, kind: DraftKind, verifier: str | None) -> Iterator[Row]:
+def _stops(composed: Composer, fixed: Sequence[str]) -> bool:
+    """Whether the policy of the words wants to be asked before each token."""
+    part = to_objects(composed.config([t for t in fixed if _root(t) == "policy"])).policy
+    assert isinstance(part.spec, PolicySpec)
+    return bool(part.spec.ability("stops", part.config))
+
+
+def _policies(drafter: str, kind: DraftKind) -> list[tuple[str, int]]:
+    """The policies that race with a drafter, each with its gamma; a row has an entry for every key,
+    also where the policy has no gamma."""
+    found = [*_only("fixed", False, drafter, kind), *_only("heuristic", False, drafter, kind)]
+    return [*found, *_only("confidence", True, drafter, kind)]
+
+
+def _only(policy: str, stops: bool, drafter: str, kind: DraftKind) -> list[tuple[str, int]]:
+    """The same for one policy; none where it cannot stop such drafts."""
+    if policy == "fixed":
+        return [(policy, gamma) for gamma in GAMMAS.get(drafter, OTHERS)]
+    able = not stops or not (kind.tree or kind.drawn == DETERMINISTIC)
+    return [(policy, 1)] if able else []
+
+
+def _of(
+    drafter: str, kind: DraftKind, verifier: str | None, policies: Sequence[tuple[str, int]]
+) -> Iterator[Row]:
     """The rows of one drafter: each with the plainest rule that can judge its drafts."""
     names = [verifier] if verifier else ["token", "recursive"]
     rules = [registry().get("verifier", name) for name in names]
     able = [rule.name for rule in rules if isinstance(rule, VerifierSpec) and rule.judges(kind)]
-    policies = [("fixed", gamma) for gamma in GAMMAS.get(drafter, OTHERS)]
-    policies.append(("heuristic", 1))  # it has no gamma; a row has an entry for every key
-    if not kind.tree and kind.drawn != DETERMINISTIC:
-        policies.append(("confidence", 1))
     for policy, gamma in policies if able else []:
         yield dict(zip(KEYS, (drafter, policy, gamma, able[0]), strict=True))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import sglang, vllm
-from .common import Exported
+from .common import CARRIED, Exported, check
 
 __all__ = ["SERVERS", "Exported", "export"]
 
@@ -26,6 +26,8 @@ def export(config: Mapping[str, Any], to: str, drafted: int | None = None) -> Ex
             adaptive policy; None: unknown.
 
     Raises:
-        ConfigError: the server has nothing like its drafter.
+        ConfigError: the server has nothing like its drafter, or a value of it is missing.
     """
+    if config["drafter"]["name"] in CARRIED:
+        check(config)
     return SERVERS[to](config, drafted)

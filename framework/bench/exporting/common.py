@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from ...config.values import read_record
 from ...errors import ConfigError
+from ...plugins import registry
 
 Config = Mapping[str, Any]
+CARRIED = ("prompt_lookup", "causal_lm")  # drafters that servers have
 # Drafters that no server has, and what comes near.
 NEAR = {
     "ngram": "a law of n-grams has no like there; prompt_lookup has, but was not what was measured",
@@ -66,14 +69,44 @@ def gamma_of(config: Config, drafted: int | None, server: str, lost: list[str]) 
     policy = config["policy"]
     if policy["name"] == "fixed":
         return int(policy["gamma"])
-    key = next((key for key in GAMMAS if key in policy), None)
-    gamma = drafted or (policy[key] if key else 4)
-    source = "what was drafted per round on average" if drafted else f"its {key or 'usual value'}"
+    gamma, source = _first(policy)
+    if drafted:
+        gamma, source = drafted, "what was drafted per round on average"
     lost.append(
         f"policy={policy['name']}: {server} drafts a fixed number of tokens per round; {gamma} is "
         f"{source}, and was not measured as a fixed number."
     )
     return max(int(gamma), 1)
+
+
+def _first(policy: Mapping[str, Any]) -> tuple[int, str]:
+    """The gamma that a policy begins with, and what it is."""
+    if policy["name"] == "schedule":
+        table = policy["gammas"] or {1: 8}
+        start = min(table, key=int)  # JSON has texts for keys
+        return int(table[start]), f"its first gamma, that of {policy['by']} {int(start)}"
+    key = next((key for key in GAMMAS if key in policy), None)
+    return (int(policy[key]), f"its {key}") if key else (4, "a usual value")
+
+
+def check(config: Config) -> None:
+    """Holds the parts that are carried over against their keys: a folder may have been changed by hand.
+
+    Raises:
+        ConfigError: a value is missing, or one that it cannot have.
+    """
+    for kind in ("drafter", "policy", "verifier"):
+        given = {key: value for key, value in config[kind].items() if key != "name"}
+        name = config[kind]["name"]
+        if name in registry().names(kind):
+            schema = registry().get(kind, name).config
+            missing = next((f.name for f in fields(schema) if f.name not in given), None)
+            if missing is not None:
+                raise ConfigError(
+                    f"{kind}={name} has no {kind}.{missing} here, without which it cannot be exported; "
+                    "set it."
+                )
+            read_record(schema, given, kind)
 
 
 def refuse(config: Config, server: str) -> ConfigError:
