@@ -284,10 +284,6 @@ def same_results(folder: str, other: str) -> bool:
     return said and one.traces().keys() == two.traces().keys()
 
 
-def lines_in(folder: str) -> int:
-    return sum(path.stat().st_size for path in Path(folder).glob("records/*"))
-
-
 def test_what_is_killed_goes_on_where_it_was(cli: Cli) -> None:
     words = (*TABLE[:-1], *GRID, "grid.sampling.temperature=[0,1]", "bench.repeats=3")
     finished(cli("bench", *words, "bench.dir=whole"))
@@ -312,7 +308,7 @@ def test_ctrl_c_says_how_to_go_on(cli: Cli) -> None:
     words = (*TABLE[:-1], *GRID, "bench.repeats=50", "bench.dir=r")
     # Of a test run in the background, SIGINT may be ignored, and children inherit that.
     process = started(*words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    while process.poll() is None and not lines_in("r"):
+    while process.poll() is None and not done_in("r"):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)

@@ -146,7 +146,7 @@ def read(
 def _decoded(record: Record, kind: str) -> int:
     # Plain ``generate`` lets go of one token with the prefill; its assisted loop of a whole round.
     first = len(record["rows"]) if kind.startswith(GENERATE) else 0
-    by_prefill = record.get("by_prefill", first)
+    by_prefill: int = record.get("by_prefill", first)
     return sum(len(row["ids"]) for row in record["rows"]) - by_prefill
 
 

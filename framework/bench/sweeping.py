@@ -18,6 +18,7 @@ from ..config.values import read_record
 from ..errors import ConfigError, InputError
 from .cells import Cell
 from .difference import LIMITS
+from .folder import RACE
 from .grid import Sweep, read
 from .hand import PATIENCE, Failed, Worker
 from .launching.gathering import settle
@@ -30,7 +31,6 @@ from .tasks import BenchPrompt, read_task
 
 HERE = Path("outputs/bench")
 RESUME = "bench.resume="
-RACE = "tune"  # a block of the manifest that only foredraft tune writes
 
 
 class Bench:

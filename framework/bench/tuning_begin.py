@@ -9,12 +9,13 @@ from datetime import datetime
 from pathlib import Path
 
 from ..errors import ConfigError, InputError
+from .folder import RACE
 from .grid import Sweep, read
 from .hand import Worker
 from .plan import units_for
 from .readings import ENGINE, PLAIN
 from .store import Store
-from .sweeping import RACE, check_cells, claimed, manifest_of
+from .sweeping import check_cells, claimed, manifest_of
 from .tasks import read_task
 from .tuning import Tune
 from .tuning_grid import with_grid

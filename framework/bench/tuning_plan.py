@@ -10,8 +10,8 @@ from typing import Any
 from ..config.values import read_record
 from ..errors import ForedraftError, InputError
 from .choosing import halves
+from .folder import RACE
 from .plan import Unit
-from .sweeping import RACE
 from .tuning_race import FEWEST, schedule
 
 SHARE = 0.6  # of the minutes, for the race; what it leaves is for the units held out
