@@ -17,7 +17,6 @@ import json
 import math
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from foredraft.framework.bench.store import Store
 from foredraft.framework.bench.summary import Summary
 from foredraft.framework.bench.sweeping import Bench, begin
 from foredraft.framework.bench.worker import Desk
+from foredraft.framework.cli.display import bar
 from foredraft.framework.plugins import register
 
 AGAIN, GROUPS = (
@@ -153,14 +153,14 @@ def measured(folder: Path, chosen: argparse.Namespace, worker: Worker) -> dict[s
     with begin([*words, f"bench.dir={folder / 'first'}"], worker).store as store:
         manifest = {**store.manifest, "prompts": store.prompts}
     found: dict[str, list[Found]] = {"again": [], "slowed": []}
-    for run in range(chosen.runs):
-        slow = run < chosen.slowed
-        said = swept(folder / str(run), manifest, run, slow, worker)
-        found["again"].append(told(said, AGAIN))
-        if slow:
-            found["slowed"].append(told(said, said.cells[-1].id))
-        print(f"\r{run + 1}/{chosen.runs}", end="", file=sys.stderr)
-    print(file=sys.stderr)
+    with bar("sweeps", chosen.runs) as advance:
+        for run in range(chosen.runs):
+            slow = run < chosen.slowed
+            said = swept(folder / str(run), manifest, run, slow, worker)
+            found["again"].append(told(said, AGAIN))
+            if slow:
+                found["slowed"].append(told(said, said.cells[-1].id))
+            advance(1)
     return found
 
 

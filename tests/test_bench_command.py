@@ -154,6 +154,8 @@ def test_a_folder_cannot_say_what_only_a_command_line_may(inline: Cli) -> None:
         (("compare", "r", "r", "threshold=x"), "threshold=x"),
         (("compare", "r", "none"), "no folder of a sweep"),
         (("bench", "--fast"), "does not take --fast"),
+        (("bench", "--config-dir", "a", "--config-dir=b", "drafter=ngram"), "is given once"),
+        (("tune", "--config-dir=a", "--config-dir", "b"), "is given once"),
         (("bench", "grid.drafter=ngram"), "grid.drafter=[ngram]"),
         (("bench", "grid.drafter=[ngran]"), "did you mean 'ngram'"),
         (("bench", "bench.resume=none"), "no folder of a sweep"),

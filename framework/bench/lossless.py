@@ -22,9 +22,8 @@ from ..policies.builtin import FixedConfig
 from ..policies.fixed import Fixed
 from ..requests import Answer
 from .near_ties import first_difference
+from .verdicts import AUDITED, DIFFERENT, FAULTY, LOSSY, NEAR_TIE, SAME, UNKNOWN
 
-SAME, NEAR_TIE, DIFFERENT = "same", "near-tie", "different"
-AUDITED, FAULTY, LOSSY, UNKNOWN = "audited", "faulty", "lossy", "unknown"
 TOLERANCE = 1e-4  # of a logit gap, and of a law, in single precision
 AUDIT_TOKENS = 12
 

@@ -13,6 +13,7 @@ from .kept import Kept
 from .options import BenchOptions
 from .report import data
 from .summary import CellSummary, Summary, summarise
+from .verdicts import AUDITED, BY_IDS, WRONG
 
 # Which name a report gives to a loss, and in which words it shows its figure.
 LOSSES: dict[str, tuple[str, Callable[[Gap], str]]] = {
@@ -22,7 +23,7 @@ LOSSES: dict[str, tuple[str, Callable[[Gap], str]]] = {
     "sampling": ("sampling", lambda gap: _more(gap.extra["sampling"])),
     "other": ("overhead", lambda gap: _more(gap.extra["other"])),
 }
-PROVEN = {"same": True, "near-tie": True, "audited": True, "different": False, "faulty": False}
+PROVEN = dict.fromkeys((*BY_IDS, AUDITED), True) | dict.fromkeys(WRONG, False)
 
 
 def page(store: Kept) -> data.Page:

@@ -148,15 +148,15 @@ def begin(
     return bench
 
 
-def new_folder(given: str | None) -> Path:
-    """Where a sweep goes: as given, or a folder of its own under ``outputs/bench``."""
+def new_folder(given: str | None, home: Path = HERE, key: str = "bench.dir") -> Path:
+    """Where a sweep goes: as given by ``key``, or a folder of its own under ``home``."""
     if given is not None:
         return Path(given).expanduser()
     try:
-        HERE.mkdir(parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{HERE} cannot be made: {error.strerror}; give bench.dir=DIR.") from None
-    return HERE / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        raise InputError(f"{home} cannot be made: {error.strerror}; give {key}=DIR.") from None
+    return home / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def by_target(tasks: Sequence[Task], cells: Sequence[Cell]) -> list[Task]:

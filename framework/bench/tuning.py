@@ -28,9 +28,9 @@ from .sweeping import Bench
 from .tuning_answer import Answer, Standing, measured, nobody, speedup
 from .tuning_plan import SHARE, stored_plan
 from .tuning_race import losses
+from .verdicts import WRONG
 
 OVER = "tuning.json"  # in the folder once the time ended the race, or there is an answer
-WRONG = ("different", "faulty")
 HOLDS = ("same", "near-tie", "audited")  # verdicts with which speculating can be the answer
 Told = Callable[[int], None]
 Said = Callable[[str], None]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 
-from ..errors import ConfigError, InputError
+from ..errors import ConfigError
 from .folder import RACE
 from .grid import Sweep, read
 from .hand import Worker
 from .plan import units_for
 from .readings import ENGINE, PLAIN
 from .store import Store
-from .sweeping import check_cells, claimed, manifest_of
+from .sweeping import check_cells, claimed, manifest_of, new_folder
 from .tasks import read_task
 from .tuning import Tune
 from .tuning_grid import with_grid
@@ -79,7 +78,7 @@ def begin(
     for remark in sweep.remarks:
         said(remark)
     manifest = manifest_of(sweep, prompts, asked.typed, worker, plugins, "tune")
-    store = Store.create(_folder(asked.dir), {**manifest, RACE: asdict(plan)})
+    store = Store.create(new_folder(asked.dir, HOME, "tune.dir"), {**manifest, RACE: asdict(plan)})
     return _tune(store, worker, plugins, None, said)
 
 
@@ -127,16 +126,6 @@ def _tune(
     except BaseException:
         store.close()
         raise
-
-
-def _folder(given: str | None) -> Path:
-    if given is not None:
-        return Path(given).expanduser()
-    try:
-        HOME.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{HOME} cannot be made: {error.strerror}; give tune.dir=DIR.") from None
-    return HOME / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def resuming(folder: Path) -> str:

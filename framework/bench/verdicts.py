@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-UNKNOWN = "unknown"
-BY_IDS = ("same", "near-tie")
-WRONG = ("different", "faulty")
+SAME, NEAR_TIE, DIFFERENT = "same", "near-tie", "different"
+AUDITED, FAULTY, LOSSY, UNKNOWN = "audited", "faulty", "lossy", "unknown"
+BY_IDS = (SAME, NEAR_TIE)
+WRONG = (DIFFERENT, FAULTY)
 Pair = list[Any]  # prompt, the cell's ids, plain decoding's ids
 Message = dict[str, Any]
 

@@ -6,7 +6,7 @@ texts are taken out before it sees them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     for word in words:
         key, equals, value = word.partition("=")
         if key == "--config-dir":
-            _set_config_dir(found, value if equals else next(words, ""))
+            found.config_dir = folder_of(word, words, found.config_dir)
         elif word.startswith("-"):
             _set_option(found, word)
         elif not equals:
@@ -66,10 +66,18 @@ def parse(argv: Sequence[str]) -> Arguments:
     return found
 
 
-def _set_config_dir(found: Arguments, value: str) -> None:
-    if not value or found.config_dir is not None:
+def folder_of(word: str, left: Iterator[str], known: str | None) -> str:
+    """The folder of ``--config-dir``, typed as one word or as two.
+
+    Args:
+        left: the words behind it.
+        known: the folder that was given before.
+    """
+    _, equals, value = word.partition("=")
+    folder = value if equals else next(left, "")
+    if not folder or known is not None:
         raise ConfigError("--config-dir needs one folder; it is given once.")
-    found.config_dir = value
+    return folder
 
 
 def _set_option(found: Arguments, word: str) -> None:

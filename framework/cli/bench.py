@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from .arguments import folder_of
 from .display import bar, console, note
 
 if TYPE_CHECKING:
@@ -77,11 +78,8 @@ def _settled(chosen: Chosen) -> Chosen:
 def _split(argv: Sequence[str]) -> tuple[list[str], str | None, bool]:
     words, folder, multirun, left = [], None, False, iter(argv)
     for word in left:
-        key, equals, value = word.partition("=")
-        if key == "--config-dir":
-            folder = value if equals else next(left, "")
-            if not folder:
-                raise ConfigError("--config-dir needs one folder; it is given once.")
+        if word.partition("=")[0] == "--config-dir":
+            folder = folder_of(word, left, folder)
         elif word in ("-m", "--multirun"):
             multirun = True
         elif word.startswith("-"):

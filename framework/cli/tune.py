@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from .arguments import folder_of
 from .display import bar, console, named_column, note
 
 if TYPE_CHECKING:
@@ -76,11 +77,9 @@ def read(argv: Sequence[str]) -> tuple[Asked, str | None]:
     own: dict[str, str] = {}
     words, folder, left = [], None, iter(argv)
     for word in left:
-        key, equals, value = word.partition("=")
+        key, _, value = word.partition("=")
         if key == "--config-dir":
-            folder = value if equals else next(left, "")
-            if not folder:
-                raise ConfigError("--config-dir needs one folder; it is given once.")
+            folder = folder_of(word, left, folder)
         elif word.startswith("-"):
             raise ConfigError(f"foredraft tune does not take {word}; see foredraft tune --help.")
         elif key in (*BESIDE, "tune.dir") or key.startswith("tune."):
