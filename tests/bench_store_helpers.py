@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 CELLS = ("drafter=ngram,policy.gamma=3", "plain")
@@ -78,3 +82,19 @@ def _row(name: str, prompt: int, ids: int) -> dict[str, Any]:
         return row
     counts = {"finish": "length", "rounds": ids - 1, "drafted": 6, "accepted": 1, "emitted": ids}
     return {**row, **counts, "reached_at": [2, 1], "accepted_at": [1, 0], "overlap": 0.75}
+
+
+@contextmanager
+def as_nobody(folder: Path) -> Iterator[None]:
+    """The block's rights are those of nobody, because permissions do not bind root; afterwards the
+    folder can be removed again."""
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from bench_inline import WORDS, Inline, Message, at, kept, write_prompts
+from bench_store_helpers import as_nobody
 from cli_helpers import Cli, Done, make_cli
 
 from foredraft.framework.bench import hand, sweeping
@@ -203,17 +204,9 @@ def guarded(cli: Cli, whole: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             path.chmod(0o555 if path.is_dir() else 0o444)
         monkeypatch.chdir(folder)
         write_prompts()
-        root = hasattr(os, "geteuid") and os.geteuid() == 0
-        if root:
-            os.seteuid(65534)  # nobody: permissions do not bind root
-        try:
+        with as_nobody(folder):
             yield folder
-        finally:
-            if root:
-                os.seteuid(0)
-            for path in (folder, *folder.rglob("*")):
-                path.chmod(0o755)
-            monkeypatch.undo()  # nobody is to be in a folder that is gone
+        monkeypatch.undo()  # nobody is to be in a folder that is gone
 
 
 @POSIX

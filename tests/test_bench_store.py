@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_store_helpers import CELLS, PLAN, PROMPTS, UNITS, cell, manifest, record
+from bench_store_helpers import CELLS, PLAN, PROMPTS, UNITS, as_nobody, cell, manifest, record
 
 from foredraft.framework.bench import lines
 from foredraft.framework.bench.disk import Unwritable
@@ -354,16 +354,8 @@ def guarded() -> Iterator[Path]:
         Store.create(folder / "run", manifest()).close()
         for path in (folder, folder / "run", *(folder / "run").rglob("*")):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        root = hasattr(os, "geteuid") and os.geteuid() == 0
-        if root:
-            os.seteuid(65534)  # nobody: permissions do not bind root
-        try:
+        with as_nobody(folder):
             yield folder
-        finally:
-            if root:
-                os.seteuid(0)
-            for path in (folder, *folder.rglob("*")):
-                path.chmod(0o755)
 
 
 @POSIX
