@@ -194,6 +194,24 @@ def test_the_time_ends_a_race(cli: Cli, stage: Stage) -> None:
     assert "could not be measured" in found["says"] or found["measured"]["units"] >= 3
 
 
+def test_too_many_cells_for_the_time_are_halved_until_a_look_is_in_reach(
+    cli: Cli, stage: Stage
+) -> None:
+    """Six cells and plain decoding take .72 s a unit, and the race has 2.7 s for six units."""
+    worker = stage()
+    done = cli("tune", *TABLE, *GRID, "minutes=0.075")
+    finished(done)
+    left = [line for line in done.err.splitlines() if "no time for so many" in line]
+    assert len(left) == 3 and all("after 1 of 6 units" in line for line in left)
+    raced = Store.open("r").manifest["tune"]["race"]
+    made = {cell: sum(c == cell and p in raced for c, p in worker.runs) for cell, _ in worker.runs}
+    assert sorted(made.values())[:3] == [1, 1, 1] and made[BEST] >= 6 and answer()["cell"] == BEST
+    assert "the time was up before the first look" not in done.err
+    worker = stage()  # what is read back decides alike
+    finished(cli("tune", "tune.resume=r", "minutes=0.075"))
+    assert not [run for run in worker.runs if run[1] in raced and made[run[0]] == 1]
+
+
 def test_units_are_few_enough_to_say_so(cli: Cli) -> None:
     write_prompts(11)
     refused(cli("tune", *TABLE, *GRID), "needs 12 units", "gives 11")

@@ -26,6 +26,7 @@ from .readings import Side, read
 from .supervisor import Supervisor
 from .sweeping import Bench
 from .tuning_answer import Answer, Standing, measured, nobody, speedup
+from .tuning_halving import Pace, stages
 from .tuning_plan import SHARE, stored_plan
 from .tuning_race import losses
 from .verdicts import WRONG
@@ -118,26 +119,42 @@ class Tune:
         looks are taken anew.
         """
         at, barred = 0, None
-        while at < len(self.looks):
+        early = stages(self.plan.looks[0])
+        stops = [(0, units) for units in early] + self.looks
+        while at < len(stops):
             if barred != self._barred():
                 at, barred, self.out = 0, self._barred(), {}
                 for cell, why in barred.items():
                     self._leave(cell, why)
             if len(self.alive) < 2:
                 return
-            repeat, units = self.looks[at]
+            repeat, units = stops[at]
             tasks = self._tasks(self.plan.race[:units], [*self.alive, *self.plain], repeat)
             made = self._work(tasks, until)
             if barred == self._barred():
                 if not made:
-                    self._end(at)
+                    self._end(at - len(early))
                     return
-                self._look(repeat, units)
+                if at < len(early):
+                    self._halve(units)
+                else:
+                    self._look(repeat, units)
                 at += 1
+
+    def _halve(self, units: int) -> None:
+        """Leaves out the slower half, where the time would be up before all reach the first look."""
+        pace, first = Pace(self.store.records(), self.plan.race[:units]), self.plan.looks[0]
+        time_for_it, rest = 60 * self.minutes * SHARE, first - units
+        late = not pace.reaches([*self.alive, *self.plain], rest, time_for_it)
+        if late and pace.spent < time_for_it:
+            for cell in pace.slower_half(self.alive):
+                self._leave(
+                    cell, f"no time for so many: in the slower half after {units} of {first} units"
+                )
 
     def _end(self, looks: int) -> None:
         """Stores that the time was up, before anything that a kill could part from it."""
-        if not looks:
+        if looks <= 0:
             more = (
                 f"go on with tune.resume={self.store.folder} and more than minutes={self.minutes:g}"
             )
