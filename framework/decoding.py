@@ -291,11 +291,12 @@ class Batch:
         self.context.select(keep)
 
     def _spend(self, rows: list[RowOutcome] | None = None) -> dict[str, float]:
-        """Books the time since the last call on every live row."""
+        """Books the time since the last call on every live row. What a round took has no prefill,
+        which comes before the first."""
         seconds = self.clock.lap()
         for row, answer in enumerate(self.answers):
             if rows is None:
                 answer.metrics.spend(seconds)
             else:
                 answer.metrics.count(rows[row], seconds)
-        return seconds
+        return {phase: value for phase, value in seconds.items() if phase != "prefill"}

@@ -178,6 +178,7 @@ class Round:
     """One round of the batch: what drafter, policy and observers hear.
 
     Args:
+        seconds: wall time by phase, those of ``metrics.PHASES`` but the prefill's.
         scored: the round's draft and the target's logits behind each of its nodes, on the
             device. Only for drafters, and only while they observe: keep what you derive from it,
             not the tensors themselves.

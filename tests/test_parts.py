@@ -128,6 +128,17 @@ def test_time_is_split_and_nothing_is_lost() -> None:
     assert all(value > 0 for value in seconds.values())
 
 
+def test_no_round_took_the_prefill() -> None:
+    target = target_of("llama")
+    engine = make_engine(target, CausalLMDrafter(target.model, target), 3)
+    answer = Answer(engine.request([1, 2, 3], max_new_tokens=20))
+    rounds = [outcome.seconds for outcome in engine.run([answer])]
+    spent = answer.metrics.seconds
+    for phase in ("draft", "verify", "sampling"):
+        assert sum(one[phase] for one in rounds) == pytest.approx(spent[phase])
+    assert all("prefill" not in one for one in rounds)
+
+
 # --- cancelling -------------------------------------------------------------------------------
 
 

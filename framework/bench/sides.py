@@ -164,8 +164,7 @@ def decoded(engine: Engine, contents: Sequence[Any], indexes: Sequence[int], **o
         for phase, value in outcome.seconds.items():
             spent[phase] = spent.get(phase, 0.0) + value
     seconds = now() - begin
-    # No round has it: it comes before the first, for all rows of a batch at once.
-    spent.pop("prefill", None)
+    # No round has the prefill, which takes in all rows of a batch at once.
     prefill = answers[0].metrics.seconds["prefill"]
     along = by_round(heard)
     rows = [

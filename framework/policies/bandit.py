@@ -111,7 +111,7 @@ class BanditSession(PolicySession):
 
     def _seconds(self, outcome: Round) -> Floats | float:
         """What the round took, by the clock or by the table."""
-        clock = sum(value for key, value in outcome.seconds.items() if key != "prefill")
+        clock = sum(outcome.seconds.values())
         return clock if clock > 0 and not self.config.frozen else self._by_table(outcome)
 
     def _by_table(self, outcome: Round) -> Floats:

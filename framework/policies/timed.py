@@ -131,8 +131,7 @@ class TimedPolicySession(RowPolicySession):
             return
         # A tree has more nodes than gamma; their number follows from it.
         width = min(max(len(row.drafted) for row in outcome.rows), asked)
-        seconds = {k: v for k, v in outcome.seconds.items() if k != "prefill"}
-        drafting, whole = seconds.get("draft", 0.0), sum(seconds.values())
+        drafting, whole = outcome.seconds.get("draft", 0.0), sum(outcome.seconds.values())
         if whole <= drafting:
             return
         verify, draft = self.prices.of(len(outcome.rows), self._bucket(outcome))
