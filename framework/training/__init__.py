@@ -1,0 +1,1 @@
+"""Fitting weights: the loop, its schedule and its state on disk, whatever is trained."""

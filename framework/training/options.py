@@ -1,0 +1,61 @@
+"""How weights are fitted: the values of the loop, and their only defaults. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..checks import check_choice, check_range, check_whole
+
+COSINE, TRAPEZOID = "cosine", "trapezoid"
+SCHEDULES = (COSINE, TRAPEZOID)
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass
+class LoopOptions:
+    """How weights are fitted.
+
+    Args:
+        steps: of the optimizer, in all.
+        accumulate: batches whose gradients make one step.
+        lr: the highest learning rate.
+        warmup: steps in which it rises from 0.
+        schedule: ``cosine`` falls to a tenth; ``trapezoid`` stays, and falls to 0 in a straight line over
+            the last ``decay`` of the steps, so that a run can be made longer while it is on.
+        decay: that share.
+        weight_decay: of matrices; vectors have none.
+        clip: the largest norm of a step's gradient.
+        seed: of the order of the examples, and of new weights.
+        precision: ``auto`` is bfloat16 on a GPU and float32 elsewhere; weights are float32 in any case.
+        evaluate_every: steps between looks at what is held out.
+        patience: looks without a better one after which it ends; null never does.
+        keep_every: steps between states that a killed run goes on from.
+    """
+
+    steps: int = 1000
+    accumulate: int = 1
+    lr: float = 1e-3
+    warmup: int = 50
+    schedule: str = COSINE
+    decay: float = 0.2
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    seed: int = 0
+    precision: str = "auto"
+    evaluate_every: int = 200
+    patience: int | None = None
+    keep_every: int = 200
+
+    def __post_init__(self) -> None:
+        for key in ("steps", "accumulate", "evaluate_every", "keep_every"):
+            check_whole(f"train.{key}", getattr(self, key), 1, 10**9)
+        check_whole("train.warmup", self.warmup, 0, 10**9)
+        check_whole("train.seed", self.seed, 0, (1 << 63) - 1)
+        check_range("train.lr", self.lr, 1e-9, 10.0)
+        check_range("train.decay", self.decay, 0.0, 1.0)
+        check_range("train.weight_decay", self.weight_decay, 0.0, 10.0)
+        check_range("train.clip", self.clip, 1e-6, 1e6)
+        check_choice("train.schedule", self.schedule, SCHEDULES)
+        check_choice("train.precision", self.precision, PRECISIONS)
+        if self.patience is not None:
+            check_whole("train.patience", self.patience, 1, 10**6)
