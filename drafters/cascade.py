@@ -45,7 +45,6 @@ class Cascade(Drafter):
 
     def __init__(self, middle: CausalLMDrafter, inner: Member) -> None:
         self.middle, self.inner = middle, inner
-        self.max_context = middle.max_context
 
     @classmethod
     def from_config(cls, config: CascadeConfig, target: Target) -> Cascade:
@@ -69,7 +68,7 @@ class CascadeSession(OwnCache, ParallelSession):
 
     def __init__(self, drafter: Cascade, context: Context) -> None:
         super().__init__(context)
-        self.open_cache(drafter.middle.model, drafter.max_context)
+        self.open_cache(drafter.middle)
         self.inner, self.unasked = drafter.inner, cast(Context, Unasked(context))
         self.cheap = self.inner.start(self.unasked)
         self._guess = empty_draft(context)
@@ -95,7 +94,7 @@ class CascadeSession(OwnCache, ParallelSession):
         missing, guess = self.missing(), self._guess
         counts = [len(row) for row in missing]
         known, first = pad(missing, self.model.device), upload(counts, self.model.device)
-        tokens = behind(known, first, guess.tokens.clamp(0, self.last_id).to(known.device))
+        tokens = behind(known, first, self.ids.fed(guess.tokens.to(known.device)))
         totals = [count + more for count, more in zip(counts, guess.lengths, strict=True)]
         logits = self.ragged.forward(tokens[:, : max(totals)], totals)
         self.ragged.advance(counts)

@@ -17,7 +17,7 @@ from ..framework.records import Round
 from ..framework.specs import DraftKind
 from ..framework.targets.causal_lm import prepare
 from ..framework.tree_bases import Frontier, TreeStepSession
-from ..framework.vocabulary import check_same_tokens, fit_vocabulary
+from ..framework.vocabulary import OwnIds, check_same_tokens
 
 if TYPE_CHECKING:
     from .builtin import CausalLMConfig
@@ -34,16 +34,25 @@ class CausalLMDrafter(Drafter):
         target: what it drafts for.
         tokenizer: compared with the target's, token by token.
         growth: how its trees grow; None drafts chains.
+        ids: the target's ids that it has, if it has a reduced vocabulary (see ``OwnIds``).
     """
 
     def __init__(
-        self, model: Any, target: Target, tokenizer: Any = None, growth: Growth | None = None
+        self,
+        model: Any,
+        target: Target,
+        tokenizer: Any = None,
+        growth: Growth | None = None,
+        ids: Tensor | None = None,
     ) -> None:
         check_model(model)
-        check_same_tokens(target, tokenizer, int(model.config.get_text_config().vocab_size))
+        size = int(model.config.get_text_config().vocab_size)
+        if ids is None:
+            check_same_tokens(target, tokenizer, size)
         if growth is not None:
-            growth.check_vocabulary(target.vocab_size)
+            growth.check_vocabulary(target.vocab_size if ids is None else len(ids))
         self.model, self.growth = model.eval(), growth
+        self.ids = OwnIds(size, ids, target.vocab_size).to(model.device)
         self.max_context = max_context(model.config)
         self.kind = growth.kind if growth else DraftKind()
         self.max_nodes = growth.max_nodes if growth else 0
@@ -56,7 +65,7 @@ class CausalLMDrafter(Drafter):
         return cls(prepare(model, config), target, tokenizer, config.growth)
 
     def start(self, context: Context) -> ModelSession:
-        return ModelSession(self.model, self.max_context, context, self.growth)
+        return ModelSession(self, context)
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         positions = min(capacity, self.max_context or capacity)
@@ -75,13 +84,12 @@ class OwnCache:
 
     context: Context
 
-    def open_cache(self, model: Any, limit: int | None, nodes: int = 0) -> None:
+    def open_cache(self, drafter: CausalLMDrafter, nodes: int = 0) -> None:
         """Takes in the committed ids but the newest, with room for ``nodes`` more of a tree."""
-        self.model = model
-        self.capacity = min(self.context.capacity, limit or self.context.capacity)
-        self.ragged = RaggedModel(model, self.context.rows, self.capacity + nodes)
-        self.last_id = int(model.config.get_text_config().vocab_size) - 1
-        prompts = [self._known(row[:-1][: self.capacity]) for row in self.context.tokens]
+        self.model, self.ids = drafter.model, drafter.ids
+        self.capacity = min(self.context.capacity, drafter.max_context or self.context.capacity)
+        self.ragged = RaggedModel(self.model, self.context.rows, self.capacity + nodes)
+        prompts = [self.ids.known(row[:-1][: self.capacity]) for row in self.context.tokens]
         self.ragged.prefill(prompts, PREFILL_CHUNK)
 
     def limits(self, gammas: list[int]) -> list[int]:
@@ -95,17 +103,13 @@ class OwnCache:
     def missing(self) -> list[list[int]]:
         """The committed ids that are not in the cache: the newest at least, where there is room."""
         return [
-            self._known(row[length : self.capacity])
+            self.ids.known(row[length : self.capacity])
             for row, length in zip(self.context.tokens, self.ragged.lengths, strict=True)
         ]
 
     def to_target(self, logits: Tensor) -> Tensor:
         """The model's logits as the target's ids have them, where drafts have to lie."""
-        return fit_vocabulary(logits, self.context.vocab_size).to(self.context.device)
-
-    def _known(self, tokens: list[int]) -> list[int]:
-        """A committed id that this model lacks is read as its last one: a worse draft, no crash."""
-        return [min(token, self.last_id) for token in tokens]
+        return self.ids.logits(logits).to(self.context.device)
 
 
 class ModelSession(OwnCache, TreeStepSession):
@@ -116,11 +120,9 @@ class ModelSession(OwnCache, TreeStepSession):
     children.
     """
 
-    def __init__(
-        self, model: Any, limit: int | None, context: Context, growth: Growth | None = None
-    ) -> None:
-        super().__init__(context, growth)
-        self.open_cache(model, limit, growth.max_nodes if growth else 0)
+    def __init__(self, drafter: CausalLMDrafter, context: Context) -> None:
+        super().__init__(context, drafter.growth)
+        self.open_cache(drafter, drafter.max_nodes)
         self._fed: list[Tensor] = []  # nodes in the cache behind its length, one entry per level
 
     def next_logits_at(self, frontier: Frontier) -> Tensor:
@@ -128,7 +130,7 @@ class ModelSession(OwnCache, TreeStepSession):
             self._fed = []
             return self._catch_up().unsqueeze(1)
         nodes = frontier.at.clamp(min=0)
-        tokens = frontier.tokens.gather(1, nodes).clamp(max=self.last_id).to(self.model.device)
+        tokens = self.ids.fed(frontier.tokens.gather(1, nodes).to(self.model.device))
         ahead = sum(level.shape[1] for level in self._fed)
         self._fed.append(frontier.at)
         branch = self._branch(frontier)

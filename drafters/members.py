@@ -124,6 +124,7 @@ class Several(Drafter):
         self.members = tuple(members)
         drawn = any(one.drafter.kind.drawn != DETERMINISTIC for one in members)
         self.kind = DraftKind(INDEPENDENT if drawn else DETERMINISTIC)
+        self.reads = tuple(sorted({layer for one in members for layer in one.drafter.reads}))
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         return sum(one.drafter.session_bytes(rows, capacity) for one in self.members)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..framework.cache import cache_bytes
-from ..framework.context import Context
 from ..framework.errors import ConfigError
-from ..framework.interfaces import Drafter, Target
+from ..framework.interfaces import Target
 from ..framework.kernels import tune
 from ..framework.linear import quantize_int8
-from ..framework.models import model_bytes
 from ..framework.targets.causal_lm import CausalLM
-from .causal_lm import ModelSession
+from .causal_lm import CausalLMDrafter
 
 if TYPE_CHECKING:
     from .builtin import QuantizedConfig
 
 
-class Quantized(Drafter):
+class Quantized(CausalLMDrafter):
     """Copies the target's weights to int8, one scale per output channel. The target is untouched."""
 
     def __init__(self, config: QuantizedConfig, target: Target) -> None:
@@ -27,14 +24,4 @@ class Quantized(Drafter):
                 f"drafter=quantized is not possible with target {type(target).__name__}; it copies the "
                 "weights of a transformers model (target=causal_lm or target=smollm2)."
             )
-        self.model = tune(quantize_int8(target.model))
-        self.max_context = target.max_context
-
-    def start(self, context: Context) -> ModelSession:
-        return ModelSession(self.model, self.max_context, context)
-
-    def session_bytes(self, rows: int, capacity: int) -> int:
-        return cache_bytes(self.model, rows, capacity)
-
-    def weight_bytes(self) -> int:
-        return model_bytes(self.model)
+        super().__init__(tune(quantize_int8(target.model)), target, target.tokenizer)

@@ -14,6 +14,7 @@ Supported: transformers 5.17 to 5.24 (``past_key_values`` and its new name ``cac
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -50,42 +51,61 @@ class _Positions:
     bucket: int  # attended slots
 
 
+class _Slots:
+    """One buffer ``[rows, heads, capacity, size]`` of what the model says at each position."""
+
+    def __init__(self, plan: _Positions, rows: int, capacity: int) -> None:
+        self.plan, self.rows, self.capacity = plan, rows, capacity
+        self.buffer: Tensor | None = None
+
+    def write(self, states: Tensor) -> Tensor:
+        """Puts ``states [rows, heads, width, size]`` where the forward is; the buffer."""
+        if self.buffer is None:
+            # Zeros, not empty: masked slots still enter the weighted sum, where 0 x NaN would be NaN.
+            self.buffer = states.new_zeros(
+                self.rows, states.shape[1], self.capacity, states.shape[3]
+            )
+        if self.plan.rows == 1:  # a plain slice copy, several times cheaper than an indexed one
+            start = self.plan.starts[0]
+            self.buffer[0, :, start : start + states.shape[2]] = states[0]
+        else:
+            index = self.plan.index.to(self.buffer.device)
+            rows = torch.arange(self.plan.rows, device=self.buffer.device).unsqueeze(1)
+            self.buffer[rows, :, index] = states.transpose(1, 2)
+        return self.buffer
+
+    def gather(self, rows: Tensor, sources: Tensor, destinations: Tensor) -> None:
+        """Copies slots within rows: ``rows [n, 1]``, ``sources`` and ``destinations [n, k]``."""
+        if self.buffer is not None:
+            index = [x.to(self.buffer.device) for x in (rows, sources, destinations)]
+            self.buffer[index[0], :, index[2]] = self.buffer[index[0], :, index[1]]
+
+    def move(self, source: int, destination: int, length: int) -> None:
+        """Copies one row over another, in place."""
+        if self.buffer is not None:
+            self.buffer[destination, :, :length] = self.buffer[source, :, :length]
+
+
 class _RaggedLayer(CacheLayerMixin):
-    """One layer's buffers ``[rows, heads, capacity, head_dim]``."""
+    """One layer's keys and values."""
 
     is_sliding = False
     is_compileable = False
 
     def __init__(self, plan: _Positions, rows: int, capacity: int) -> None:
         super().__init__()
-        self.plan, self.rows, self.capacity = plan, rows, capacity
+        self.plan, self.capacity = plan, capacity
+        self.slots = (_Slots(plan, rows, capacity), _Slots(plan, rows, capacity))
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.keys = _buffer(key_states, self.rows, self.capacity)
-        self.values = _buffer(value_states, self.rows, self.capacity)
         self.is_initialized = True
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        keys, values = self.keys, self.values
-        assert keys is not None and values is not None
-        self._write(keys, key_states)
-        self._write(values, value_states)
-        attended = slice(0, self.plan.bucket)
-        rows = slice(0, self.plan.rows)
+        keys, values = self.slots[0].write(key_states), self.slots[1].write(value_states)
+        attended, rows = slice(0, self.plan.bucket), slice(0, self.plan.rows)
         return keys[rows, :, attended], values[rows, :, attended]
-
-    def _write(self, buffer: Tensor, states: Tensor) -> None:
-        if self.plan.rows == 1:  # a plain slice copy, several times cheaper than an indexed one
-            start = self.plan.starts[0]
-            buffer[0, :, start : start + states.shape[2]] = states[0]
-            return
-        index = self.plan.index.to(buffer.device)
-        rows = torch.arange(self.plan.rows, device=buffer.device).unsqueeze(1)
-        buffer[rows, :, index] = states.transpose(1, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.plan.bucket, 0
@@ -95,24 +115,6 @@ class _RaggedLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return self.capacity
-
-    def gather(self, rows: Tensor, sources: Tensor, destinations: Tensor) -> None:
-        """Copies slots within rows: ``rows [n, 1]``, ``sources`` and ``destinations [n, k]``."""
-        for buffer in (self.keys, self.values):
-            assert buffer is not None
-            index = [x.to(buffer.device) for x in (rows, sources, destinations)]
-            buffer[index[0], :, index[2]] = buffer[index[0], :, index[1]]
-
-    def move(self, source: int, destination: int, length: int) -> None:
-        """Copies one row over another, in place."""
-        if self.is_initialized:
-            for buffer in (self.keys, self.values):
-                buffer[destination, :, :length] = buffer[source, :, :length]
-
-
-def _buffer(states: Tensor, rows: int, capacity: int) -> Tensor:
-    # Zeros, not empty: masked slots still enter the weighted sum, where 0 x NaN would be NaN.
-    return states.new_zeros(rows, states.shape[1], capacity, states.shape[3])
 
 
 class RaggedModel:
@@ -125,15 +127,40 @@ class RaggedModel:
     """
 
     def __init__(self, model: Any, rows: int, capacity: int) -> None:
-        self.model = model
+        self.model, self._rows = model, rows
         self.lengths = [0] * rows
         self.capacity = capacity
         self._plan = _Positions()
         slots = capacity + 1  # the last slot takes the writes of padding and is never attended
-        layers = model.config.get_text_config().num_hidden_layers
-        self._layers = [_RaggedLayer(self._plan, rows, slots) for _ in range(layers)]
-        self._cache = Cache(layers=list(self._layers))
+        self.depth = int(model.config.get_text_config().num_hidden_layers)
+        layers = [_RaggedLayer(self._plan, rows, slots) for _ in range(self.depth)]
+        self._slots = [one for layer in layers for one in layer.slots]
+        self._watched: dict[int, _Slots] = {}
+        self._cache = Cache(layers=list(layers))
         self._masks = MaskBuilder(model)
+
+    def watch(self, layers: Iterable[int]) -> None:
+        """Keeps the hidden states behind these layers beside keys and values, from the next forward on:
+        0 are the embeddings, ``depth`` what the LM head reads (behind the final norm)."""
+        for layer in layers:
+            if layer not in self._watched:
+                self._watched[layer] = _Slots(self._plan, self._rows, self.capacity + 1)
+                self._slots.append(self._watched[layer])
+
+    def hidden(self, layer: int) -> Tensor:
+        """What is kept of a watched layer: ``[rows, capacity + 1, size]``, of which row r's first
+        ``lengths[r]`` slots are real."""
+        if layer not in self._watched:
+            raise ValueError(f"layer {layer} is not kept; a drafter's reads name those that are")
+        buffer = self._watched[layer].buffer
+        assert buffer is not None  # nothing is asked for before the first forward
+        return buffer[: len(self.lengths), 0]
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that is kept: keys and values layer by layer, then watched layers, each ``[rows, heads,
+        capacity + 1, size]``. Empty before the first forward."""
+        return [slots.buffer for slots in self._slots if slots.buffer is not None]
 
     @torch.inference_mode()
     def forward(
@@ -166,15 +193,18 @@ class RaggedModel:
             lengths = upload(self.lengths, tokens.device).unsqueeze(1)
             positions = (lengths + branch.depths[:, ahead:]).clamp(max=self.capacity - 1)
             mask = self._masks.build(positions, self._plan.bucket, lengths, branch)
-        model = view or self.model
+        model, watched = view or self.model, {} if view else self._watched
         model = model if logits else model.base_model
         out = model(
             input_ids=tokens,
             position_ids=self._masks.position_ids(positions),
             attention_mask=mask,
             use_cache=True,
+            **({"output_hidden_states": True} if watched else {}),
             **{self._masks.cache_name: self._cache},
         )
+        for layer, slots in watched.items():
+            slots.write(out.hidden_states[layer].unsqueeze(1))
         return cast(Tensor, out[0])
 
     def advance(self, counts: list[int]) -> None:
@@ -195,9 +225,8 @@ class RaggedModel:
             )
             sources = plan[:, 1:] + upload(offsets, plan.device)
             destinations = plan[:, 1:] + torch.arange(width, device=plan.device)
-            for layer in self._layers:
-                if layer.is_initialized:
-                    layer.gather(plan[:, :1], sources, destinations)
+            for slots in self._slots:
+                slots.gather(plan[:, :1], sources, destinations)
         self.advance([len(slots) for slots in kept])
 
     def prefill(self, tokens: list[list[int]], chunk: int) -> None:
@@ -213,8 +242,8 @@ class RaggedModel:
         """Keeps the given rows, in ascending order, moving them down in place."""
         for destination, source in enumerate(rows):
             if source != destination:
-                for layer in self._layers:
-                    layer.move(source, destination, self.lengths[source])
+                for slots in self._slots:
+                    slots.move(source, destination, self.lengths[source])
         self.lengths = [self.lengths[row] for row in rows]
 
     def _place(self, starts: list[int], counts: list[int], width: int, device: Any) -> Tensor:

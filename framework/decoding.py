@@ -128,6 +128,8 @@ class Batch:
         with blame(self.parts.named("target")), self.clock.phase("prefill"):
             # A tree's nodes need slots of their own until its path is moved together.
             session = target.start(len(tokens), capacity + self.parts.drafter.max_nodes)
+            if self.parts.drafter.reads:
+                session.watch(self.parts.drafter.reads)
             session.prefill([row[:-1] for row in tokens])
         sampler = sampler_for(requests, target, progress)
         noise = noise_for(requests, target.device)

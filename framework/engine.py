@@ -19,7 +19,7 @@ from .listening import Listeners, OpenRun, close_all
 from .logprobs import prompt_scores
 from .memory import check_fits
 from .observing import RunRecord, run_record
-from .pairing import check_pair, check_policy, check_target, known_rules
+from .pairing import check_pair, check_policy, check_reads, check_target, known_rules
 from .params import SamplingParams
 from .plugins.registry import CHOSEN
 from .policies.reading import policy_part
@@ -256,6 +256,7 @@ class Engine:
         verifier, drafter = names["verifier"], names["drafter"]
         check_pair(parts.verifier, verifier, drafter, kind, temperature, known_rules())
         check_target(parts.target.trees, names["target"], drafter, kind)
+        check_reads(parts.drafter.reads, parts.target.depth, names["target"], drafter)
         self._check_policy(parts.policy, names["policy"])
 
 

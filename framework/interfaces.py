@@ -82,6 +82,17 @@ class TargetSession(ABC):
     def select(self, rows: list[int]) -> None:
         """Keeps the given rows, in that (ascending) order."""
 
+    def watch(self, layers: Sequence[int]) -> None:
+        """Asked once, before ``prefill``, to keep the hidden states behind these layers (from 0, the
+        embeddings, to the target's ``depth``, what its LM head reads) for ``hidden``."""
+        raise NotImplementedError
+
+    def hidden(self, layer: int) -> Tensor:
+        """Hidden states ``[batch, slots, size]`` behind a watched layer: in row r, of its first
+        ``len(tokens[r]) - 1`` committed ids, each in its place. The newest has none yet. It is the
+        session's own buffer: later rounds write into it."""
+        raise NotImplementedError
+
 
 class Target(ABC):
     """The model whose output law is preserved. Immutable after it is built.
@@ -93,6 +104,7 @@ class Target(ABC):
         tokenizer: anything with ``encode`` / ``decode`` as transformers has them, or None.
         device: where its logits come out.
         trees: whether its sessions can score a tree.
+        depth: its layers, if its sessions can show hidden states; else 0.
     """
 
     vocab_size: int
@@ -101,6 +113,7 @@ class Target(ABC):
     tokenizer: Any = None
     device: torch.device = torch.device("cpu")
     trees: bool = False
+    depth: int = 0
 
     @abstractmethod
     def start(self, rows: int, capacity: int) -> TargetSession:
@@ -108,6 +121,10 @@ class Target(ABC):
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         """Bytes that ``start(rows, capacity)`` will allocate, for the check made before it."""
+        return 0
+
+    def hidden_bytes(self, rows: int, capacity: int) -> int:
+        """Bytes that each watched layer will take in such a session."""
         return 0
 
 
@@ -161,10 +178,12 @@ class Drafter(ABC):
     Attributes:
         kind: what its drafts look like; the same as its spec says.
         max_nodes: for trees: the most nodes that it drafts in a round. gamma bounds their depth.
+        reads: layers of the target whose hidden states its sessions read, by ``context.target.hidden``.
     """
 
     kind: DraftKind = DraftKind()
     max_nodes: int = 0
+    reads: tuple[int, ...] = ()
 
     @abstractmethod
     def start(self, context: Context) -> DraftSession:

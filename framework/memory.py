@@ -11,10 +11,13 @@ from .interfaces import Drafter, Target
 
 def check_fits(target: Target, drafter: Drafter, rows: int, capacity: int) -> int:
     """Returns the bytes of all caches, or refuses a run that cannot fit, with the numbers."""
+    slots = capacity + drafter.max_nodes
     parts = {
-        "target cache": target.session_bytes(rows, capacity + drafter.max_nodes),
+        "target cache": target.session_bytes(rows, slots),
+        "hidden states": len(drafter.reads) * target.hidden_bytes(rows, slots),
         "drafter cache": drafter.session_bytes(rows, capacity),
     }
+    parts = {name: size for name, size in parts.items() if size or "cache" in name}
     needed, free = sum(parts.values()), free_bytes(target.device)
     if needed > free:
         detail = ", ".join(f"{name} {_mib(size)}" for name, size in parts.items())

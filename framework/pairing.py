@@ -78,6 +78,21 @@ def check_target(trees: bool, target_name: str, drafter_name: str, kind: DraftKi
         )
 
 
+def check_reads(reads: Iterable[int], depth: int, target_name: str, drafter_name: str) -> None:
+    """Refuses a drafter of hidden states that the target does not have."""
+    for layer in reads:
+        if not depth:
+            raise ConfigError(
+                f"drafter={drafter_name} reads the target's hidden states, which target={target_name} does "
+                "not show; use a transformers model (target=causal_lm or target=smollm2)."
+            )
+        if not 0 <= layer <= depth:
+            raise ConfigError(
+                f"drafter={drafter_name} reads the target's layer {layer}, and target={target_name} has "
+                f"layers 0 to {depth}."
+            )
+
+
 def check_policy(stops: bool, policy_name: str, drafter_name: str, kind: DraftKind) -> None:
     """Refuses a policy that ends drafts by their law for drafts that have none, or no one order."""
     if not stops or not (kind.tree or kind.drawn == DETERMINISTIC):

@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from foredraft.drafters.none import NoDrafter
+from foredraft.framework.cache import RaggedModel
 from foredraft.framework.context import Context
 from foredraft.framework.decoding import Batch, Parts
 from foredraft.framework.engine import Defaults, Engine
@@ -180,3 +181,15 @@ def markov(rows: Sequence[Sequence[float]], **options: Any) -> TableTarget:
 def cycle(vocab: int, **options: Any) -> TableTarget:
     """0 > 1 > ... > 0, with certainty."""
     return markov(torch.eye(vocab).roll(1, 1).tolist(), **options)
+
+
+def check_cache(ragged: RaggedModel, context: Context) -> None:
+    """What is kept equals a fresh prefill of the committed ids, and the newest is still to come."""
+    if not ragged.buffers:
+        return
+    fresh = RaggedModel(ragged.model, context.rows, ragged.capacity)
+    fresh.prefill([t[:n] for t, n in zip(context.tokens, ragged.lengths, strict=True)], 512)
+    for ours, due in zip(ragged.buffers, fresh.buffers or ragged.buffers, strict=True):
+        for row, n in enumerate(ragged.lengths):
+            assert n < len(context.tokens[row])
+            torch.testing.assert_close(ours[row, :, :n], due[row, :, :n], atol=1e-10, rtol=1e-10)

@@ -12,6 +12,7 @@ import torch
 import transformers
 from helpers import (
     PerRow,
+    check_cache,
     make_batch,
     make_engine,
     model_of,
@@ -133,16 +134,12 @@ def test_prefill_in_pieces_is_prefill_at_once(name: str, chunk: int) -> None:
     torch.testing.assert_close(whole, pieces, **tolerance(model))
 
 
-def buffers(ragged: RaggedModel) -> list[Tensor]:
-    return [buffer for layer in ragged._layers for buffer in (layer.keys, layer.values)]
-
-
 @pytest.mark.parametrize("name", ["llama", "multi_query", "gpt2", "gemma2"])
 def test_cache_bytes_are_the_bytes_allocated(name: str) -> None:
     for model in (layout(name), quantize_int8(layout(name))):
         ragged = RaggedModel(model, 3, 40)
         ragged.prefill([[1, 2], [3], [4, 5, 6]], 512)
-        assert cache_bytes(model, 3, 40) == sum(b.nbytes for b in buffers(ragged))
+        assert cache_bytes(model, 3, 40) == sum(b.nbytes for b in ragged.buffers)
 
 
 def test_addresses_stay_over_a_run() -> None:
@@ -157,7 +154,7 @@ def test_addresses_stay_over_a_run() -> None:
         while batch.answers:
             batch.step()
             now = [b.data_ptr() for cache in (batch.context.target, session)
-                   for b in buffers(cache.ragged)]  # type: ignore[attr-defined]  # fmt: skip
+                   for b in cache.ragged.buffers]  # type: ignore[attr-defined]  # fmt: skip
             places = places or now
             assert now == places
 
@@ -237,22 +234,6 @@ class MixedSession(DraftSession):
         self.model.select(rows)
 
 
-def check_drafter_cache(session: ModelSession, context: Context) -> None:
-    """What is kept equals a recompute from the committed ids."""
-    ragged = session.ragged
-    if not ragged._layers[0].is_initialized:
-        return
-    fresh = RaggedModel(ragged.model, context.rows, ragged.capacity)
-    lengths = ragged.lengths
-    fresh.prefill([row[:n] for row, n in zip(context.tokens, lengths, strict=True)], 512)
-    for ours, due in zip(buffers(ragged), buffers(fresh), strict=True):
-        for row, length in enumerate(lengths):
-            assert length < len(context.tokens[row])
-            torch.testing.assert_close(
-                ours[row, :, :length], due[row, :, :length], atol=1e-10, rtol=1e-10
-            )
-
-
 def run_checked(batch: Batch) -> list[Round]:
     rounds = []
     session: Any = batch.drafter
@@ -260,7 +241,7 @@ def run_checked(batch: Batch) -> list[Round]:
         while batch.answers:
             rounds.append(batch.step())
             if batch.answers:
-                check_drafter_cache(getattr(session, "model_session", session), batch.context)
+                check_cache(getattr(session, "model_session", session).ragged, batch.context)
     return rounds
 
 

@@ -13,6 +13,7 @@ from helpers import (
     SAMPLED,
     PerRow,
     assert_same,
+    check_cache,
     make_batch,
     model_of,
     noisy_copy,
@@ -393,20 +394,6 @@ def test_coupled_text_is_that_of_plain_decoding() -> None:
 
 
 # --- caches and what is heard ---------------------------------------------------------------------
-
-
-def check_cache(ragged: RaggedModel, context: Context) -> None:
-    """What is kept equals a fresh prefill of the committed ids, and the newest is still to come."""
-    fresh = RaggedModel(ragged.model, context.rows, ragged.capacity)
-    fresh.prefill([t[:n] for t, n in zip(context.tokens, ragged.lengths, strict=True)], 512)
-    for ours, due in zip(ragged._layers, fresh._layers, strict=True):
-        for row, n in enumerate(ragged.lengths):
-            assert n < len(context.tokens[row])
-            for one, other in ((ours.keys, due.keys), (ours.values, due.values)):
-                if one is not None and other is not None:
-                    torch.testing.assert_close(
-                        one[row, :, :n], other[row, :, :n], atol=1e-10, rtol=0
-                    )
 
 
 @pytest.mark.parametrize("params", [SamplingParams(), SAMPLED], ids=["greedy", "sampled"])

@@ -11,6 +11,7 @@ from helpers import (
     SAMPLED,
     PerRow,
     assert_same,
+    check_cache,
     cycle,
     make_batch,
     model_of,
@@ -32,7 +33,6 @@ from foredraft.drafters.one_of import OneOf
 from foredraft.drafters.prompt_lookup import PromptLookup
 from foredraft.framework import load
 from foredraft.framework.bases import TokenSession, point_mass_draft
-from foredraft.framework.cache import RaggedModel
 from foredraft.framework.config import as_dict, compose, to_objects
 from foredraft.framework.config.build import build
 from foredraft.framework.context import Context
@@ -498,19 +498,6 @@ def test_greedy_text_is_that_of_plain_decoding(gamma: Any, params: dict[str, Any
     assert sum(answer.metrics.accepted for answer in answers) > 20
 
 
-def check_cache(session: Any, context: Context) -> None:
-    ragged = session.ragged
-    if not ragged._layers[0].is_initialized:
-        return
-    fresh = RaggedModel(ragged.model, context.rows, ragged.capacity)
-    fresh.prefill([t[:n] for t, n in zip(context.tokens, ragged.lengths, strict=True)], 512)
-    for ours, due in zip(ragged._layers, fresh._layers, strict=True):
-        for row, n in enumerate(ragged.lengths):
-            assert n < len(context.tokens[row])
-            for one, other in ((ours.keys, due.keys), (ours.values, due.values)):
-                torch.testing.assert_close(one[row, :, :n], other[row, :, :n], atol=1e-10, rtol=0)
-
-
 @pytest.mark.parametrize("kind", [FirstOf, OneOf])
 def test_caches_hold_the_committed_ids_whoever_drafts(kind: type[Any]) -> None:
     """Rows leave on the way; each is drafted for by both members, in rounds of its own."""
@@ -527,7 +514,7 @@ def test_caches_hold_the_committed_ids_whoever_drafts(kind: type[Any]) -> None:
             accepted += sum(row.accepted for row in batch.step().rows)
             rows.add(batch.context.rows)
             if batch.answers:
-                check_cache(session.sessions[1], batch.context)
+                check_cache(session.sessions[1].ragged, batch.context)
     assert accepted > 5 and len(rows) > 1
 
 

@@ -12,6 +12,7 @@ import torch
 from helpers import (
     PerRow,
     assert_same,
+    check_cache,
     make_batch,
     model_of,
     noisy_copy,
@@ -27,7 +28,7 @@ from foredraft.drafters.ngram import Ngram, witten_bell
 from foredraft.drafters.ngram_table import RunningCounts
 from foredraft.drafters.none import NoDrafter
 from foredraft.framework import tree_drawing
-from foredraft.framework.cache import RaggedModel, cache_bytes
+from foredraft.framework.cache import cache_bytes
 from foredraft.framework.children import draw_children, what_is_left
 from foredraft.framework.config import compose, expand_sweep, to_objects
 from foredraft.framework.context import Context
@@ -488,21 +489,6 @@ def test_greedy_trees_accept_no_less_than_chains(shape: str) -> None:
 # --- caches -------------------------------------------------------------------------------------
 
 
-def buffers(ragged: RaggedModel) -> list[Tensor]:
-    return [buffer for layer in ragged._layers for buffer in (layer.keys, layer.values)]
-
-
-def check_cache(ragged: RaggedModel, context: Context) -> None:
-    """What is kept equals a fresh prefill of the committed ids."""
-    lengths = ragged.lengths
-    fresh = RaggedModel(ragged.model, context.rows, ragged.capacity)
-    fresh.prefill([row[:n] for row, n in zip(context.tokens, lengths, strict=True)], 512)
-    for ours, new in zip(buffers(ragged), buffers(fresh), strict=True):
-        for row, length in enumerate(lengths):
-            found, wanted = ours[row, :, :length], new[row, :, :length]
-            torch.testing.assert_close(found, wanted, atol=1e-10, rtol=1e-10)
-
-
 def stepped(batch: Batch) -> Iterator[list[RowOutcome]]:
     with torch.inference_mode():
         while batch.answers:
@@ -524,7 +510,7 @@ def test_caches_are_the_committed_ids(gamma: int | GammaPolicy, kind: str, name:
     batch = make_batch(engine, random_prompts((5, 1, 8, 3)), max_new_tokens=24)
     batch.stoppers[1].limit = batch.stoppers[1].max_new_tokens = 9  # a row leaves on the way
     session: Any = batch.drafter
-    moved, addresses = 0, [b.data_ptr() for b in buffers(session.ragged) if b is not None]
+    moved, addresses = 0, [b.data_ptr() for b in session.ragged.buffers]
     for rows in stepped(batch):
         moved += sum(row.path != list(range(len(row.path))) for row in rows)
         if not batch.answers:
@@ -535,7 +521,7 @@ def test_caches_are_the_committed_ids(gamma: int | GammaPolicy, kind: str, name:
             # The newest id, a last node that was not fed, and those of rounds without a draft.
             assert 1 <= len(ids) - length <= (2 if gamma == 4 else 5)
     assert moved > 3 or name.startswith("narrow")
-    assert not addresses or addresses == [b.data_ptr() for b in buffers(session.ragged)]
+    assert not addresses or addresses == [b.data_ptr() for b in session.ragged.buffers]
 
 
 class Turns(Drafter):
@@ -608,7 +594,7 @@ def test_session_bytes_count_the_nodes() -> None:
     batch = make_batch(engine, [[1, 2]], max_new_tokens=10)
     next(stepped(batch))
     session: Any = batch.drafter
-    assert sum(b.nbytes for b in buffers(session.ragged)) == drafter.session_bytes(1, 12)
+    assert sum(b.nbytes for b in session.ragged.buffers) == drafter.session_bytes(1, 12)
 
 
 # --- whole runs, sampled ------------------------------------------------------------------------

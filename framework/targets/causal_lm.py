@@ -35,7 +35,8 @@ class CausalLM(Target):
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         check_model(model)
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.vocab_size = int(model.config.get_text_config().vocab_size)
+        config = model.config.get_text_config()
+        self.vocab_size, self.depth = int(config.vocab_size), int(config.num_hidden_layers)
         self.max_context = max_context(model.config)
         self.eos_ids = eos_ids(model, tokenizer)
         self.device = model.device
@@ -52,6 +53,10 @@ class CausalLM(Target):
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         return cache_bytes(self.model, rows, capacity)
+
+    def hidden_bytes(self, rows: int, capacity: int) -> int:
+        size = int(self.model.config.get_text_config().hidden_size)
+        return rows * (capacity + 1) * size * int(self.model.dtype.itemsize)
 
 
 def prepare(model: Any, config: ModelConfig) -> Any:
@@ -83,6 +88,12 @@ class CausalLMSession(TargetSession):
 
     def select(self, rows: list[int]) -> None:
         self.ragged.select(rows)
+
+    def watch(self, layers: Sequence[int]) -> None:
+        self.ragged.watch(layers)
+
+    def hidden(self, layer: int) -> Tensor:
+        return self.ragged.hidden(layer)
 
 
 def whole_branch(tree: Tree) -> Branch:

@@ -147,6 +147,7 @@ class SpyDrafter(Drafter):
     def __init__(self, drafter: Drafter, journal: Journal) -> None:
         self.drafter, self.journal = drafter, journal
         self.kind, self.max_nodes = drafter.kind, drafter.max_nodes
+        self.reads = drafter.reads
 
     def start(self, context: Context) -> SpySession:
         if self.journal.opening is not None:
