@@ -157,12 +157,25 @@ def together(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+def cell_name(text: str) -> str:
+    """``DRAFTER:GROUP:BATCH``, of which all are known before the first cell runs."""
+    drafter, group, size = (text.split(":") + ["", ""])[:3]
+    if text.count(":") != 2 or drafter not in DRAFTERS or group not in GROUPS or not size.isdigit():
+        raise argparse.ArgumentTypeError(
+            f"{text}: a cell is DRAFTER:GROUP:BATCH with a drafter of {', '.join(DRAFTERS)} and a group of "
+            f"{', '.join(GROUPS)}"
+        )
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--prompts", type=Path, required=True)
-    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="DRAFTER:GROUP:BATCH")
+    parser.add_argument(
+        "--cells", nargs="+", type=cell_name, default=CELLS, metavar="DRAFTER:GROUP:BATCH"
+    )
     parser.add_argument("--gammas", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--texts", type=int, default=2, help="prompts of a cell, at batch 1")
