@@ -13,6 +13,7 @@ from ..framework.plugins import hookimpl
 from ..framework.specs import CONTRACT_VERSION, DETERMINISTIC, DrafterSpec, DraftKind
 from ..framework.targets.builtin import CausalLMConfig as TargetModelConfig
 from .builtin_nested import nested_drafters
+from .builtin_trained import trained_drafters
 
 if TYPE_CHECKING:
     from ..framework.interfaces import Drafter, Target
@@ -249,5 +250,6 @@ def foredraft_drafters() -> list[DrafterSpec]:
             "synthetic", _synthetic, SyntheticConfig,
             "the target's law with noise, to a set alpha and cost", host_reads=1,
         ),
+        *trained_drafters(),
         *nested_drafters(),
     ]  # fmt: skip

@@ -59,7 +59,12 @@ def _called(spec: PartSpec, config: Any, *arguments: object) -> Any:
 
 def resolved(spec: PartSpec) -> Any:
     """The factory itself, imported if the spec names it by text."""
-    if not isinstance(spec.factory, str):
-        return spec.factory
-    module, _, name = spec.factory.partition(":")
+    return imported(spec.factory)
+
+
+def imported(named: Any) -> Any:
+    """What text, ``"package.module:Class"``, names; anything else as it is."""
+    if not isinstance(named, str):
+        return named
+    module, _, name = named.partition(":")
     return getattr(importlib.import_module(module), name)

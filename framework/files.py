@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,24 @@ def written_whole(path: str | Path, key: str = "") -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def write_tensors(
+    path: str | Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None
+) -> None:
+    """Writes safetensors, whole or not at all.
+
+    Raises:
+        InputError: they cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with written_whole(path) as partial:
+        try:
+            save_file(dict(tensors), partial, metadata=metadata)
+        except SafetensorError as error:  # what it makes of a full disk
+            raise OSError(str(error)) from None
 
 
 def file_to_write(path: str | Path, key: str = "out") -> Path:

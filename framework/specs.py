@@ -81,13 +81,16 @@ class DrafterSpec(PartSpec):
         host_reads: device-to-host reads per drafted token (0 for most).
         learns: its drafts depend on what earlier rounds showed (rejected tokens, the target's
             rows), not on the committed ids alone.
+        trainee: how ``foredraft train`` trains it: a ``Trainee`` class, or text that names one; empty:
+            not at all.
 
-    Each is a value, or a function of the config that gives one.
+    Each but the last is a value, or a function of the config that gives one.
     """
 
     kind: DraftKind | Callable[[Any], DraftKind] = DraftKind()
     host_reads: int | Callable[[Any], int] = 0
     learns: bool | Callable[[Any], bool] = False
+    trainee: type | str = ""
 
     @property
     def deterministic(self) -> bool:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from cli_helpers import Cli, make_cli
 
 from foredraft.framework import plugins
@@ -29,6 +30,9 @@ from foredraft.framework.fetch import FOLDER, cache_folder, is_whole
 from foredraft.framework.plugins import Hooks
 from foredraft.framework.plugins.registry import CHOSEN, KINDS, Offer, Registry
 from foredraft.framework.testing.kit import checks_of
+from foredraft.framework.testing.tiny_tokenizer import save_tiny
+from foredraft.framework.training.objectives import LOSSES
+from foredraft.framework.training.options import TrainOptions
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -219,6 +223,13 @@ def test_every_other_key_is_listed_too(heading: str, schema: type, prefix: str) 
     assert [row[:2] for row in rows(text)[2:]] == keys_of(schema, prefix)
 
 
+def test_every_key_and_loss_of_a_training_is_listed() -> None:
+    text = sections(DOCS / "train.md")
+    assert [row[:2] for row in rows(text["Keys"])[2:]] == keys_of(TrainOptions, "train.")
+    losses = rows(text["What is minimised"])[2:]
+    assert {row[0].strip("`") for row in losses} == set(LOSSES)
+
+
 def test_groups_presets_and_experiments_are_listed() -> None:
     listed = {row[0].strip("`"): row for row in rows(sections(DOCS / "config.md")["Groups"])[2:]}
     for kind in CHOSEN:
@@ -298,6 +309,30 @@ SHORT = (
     "task.file=questions.jsonl",
 )
 
+# A drafter that has to be trained, and the folder that its commands read.
+TRAINED = "drafter=medusa"
+
+
+def on_a_tiny_model(words: list[str]) -> list[str]:
+    """The same command on a model of two layers, and short."""
+    save_tiny("tiny", context=512, dtype=torch.float32)
+    Path("tasks.jsonl").write_text("".join(f'{{"prompt": "say {i}"}}\n' for i in range(6)))
+    kept = [word for word in words if not word.startswith(("target", "task"))]
+    short = ["target=causal_lm", "target.model=tiny", "max_new_tokens=4"]
+    if words[0] == "train":
+        short += ["task=file", "task.file=tasks.jsonl", "train.steps=2"]
+    return [*kept, *short]
+
+
+def train_first(words: list[str], cli: Cli) -> None:
+    """What a command reads by ``drafter.path``."""
+    for word in words:
+        if word.startswith("drafter.path="):
+            folder = word.partition("=")[2]
+            done = cli(*on_a_tiny_model(["train", TRAINED, f"out={folder}", "train.shape.heads=2"]))
+            assert done.code == 0, done.err
+
+
 # A race of one cell, and its prompts: half of them are held out.
 RACE = "race"
 ONE_RACER = ("drafter=prompt_lookup", "policy=heuristic")
@@ -361,6 +396,11 @@ def test_every_command_runs_on_a_table(page: Path, line: str, cli: Cli) -> None:
     if words[0] in ("demo", "fetch") or any(word.startswith(MODEL_DRAFTERS) for word in words):
         pytest.skip("needs a model")
     write_files(line, cli)
+    if TRAINED in words:
+        train_first(words, cli)
+        done = cli(*on_a_tiny_model(words))
+        assert done.code == 0, done.err
+        return
     if words[0] in ("fit", "times") and "policy=specdecpp" not in words:
         words = [word for word in words if not word.startswith("target")]
         words.append("target=table")
@@ -437,6 +477,23 @@ def test_the_examples_of_a_page_run(page: Path) -> None:
     assert blocks(page, "python")
     for source in blocks(page, "python"):
         run_block(source)
+
+
+def test_the_trainee_that_is_shown_can_be_trained_and_drafts(cli: Cli) -> None:
+    (source,) = blocks(DOCS / "train.md", "python")
+    module = ModuleType("example")
+    sys.modules["example"] = module
+    try:
+        exec(compile(source, "example", "exec"), vars(module))
+        words = on_a_tiny_model(["train", "drafter=next", "out=o"])
+        assert cli(*words).code == 0
+        words = on_a_tiny_model(
+            ["generate", "prompt=say 3", "output=json", "sampling.temperature=1"]
+        )
+        done = cli(*words, "drafter=next", "drafter.path=o")
+        assert done.code == 0 and done.objects[0]["metrics"]["drafted"] > 0, done.err
+    finally:
+        del sys.modules["example"]
 
 
 def test_the_other_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:

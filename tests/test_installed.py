@@ -27,6 +27,7 @@ BUILT_IN = {
         "one_of",
         "cascade",
         "synthetic",
+        "medusa",
     },
     "verifier": {"token", "greedy", "block", "coupled", "recursive", "kseq", "traversal"},
     "policy": {"fixed"},

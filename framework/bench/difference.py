@@ -28,6 +28,11 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One sentence for each value that differs, by its dotted key."""
+    return [_said(change) for change in _changes(then, now)]
+
+
 def _cells(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     old, new = ({cell["id"]: cell for cell in cells} for cells in (then, now))
     yield from _listed("is no longer among the cells", [name for name in old if name not in new])

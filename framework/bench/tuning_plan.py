@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config.values import read_record
 from ..errors import ForedraftError, InputError
@@ -14,6 +14,10 @@ from .folder import RACE
 from .plan import Unit
 from .tuning_race import FEWEST, schedule
 
+if TYPE_CHECKING:
+    from ..training.answers import Answered
+
+Grouped = TypeVar("Grouped", "Unit", "Answered")
 SHARE = 0.6  # of the minutes, for the race; what it leaves is for the units held out
 
 
@@ -45,8 +49,8 @@ def planned(units: Sequence[Unit], seed: int, minutes: float, preset: str) -> Tu
     """
     groups = [unit.group for unit in units]
     first = halves(groups, seed)
-    race = _in_turns([unit for unit, chosen in zip(units, first, strict=True) if chosen])
-    held = _in_turns([unit for unit, chosen in zip(units, first, strict=True) if not chosen])
+    race = in_turns([unit for unit, chosen in zip(units, first, strict=True) if chosen])
+    held = in_turns([unit for unit, chosen in zip(units, first, strict=True) if not chosen])
     if min(len(race), len(held)) < FEWEST:
         raise InputError(
             f"a race needs {2 * FEWEST} units, {FEWEST} to choose on and as many to measure the "
@@ -75,10 +79,10 @@ def stored_plan(manifest: Mapping[str, Any], where: object) -> TunePlan:
     return plan
 
 
-def _in_turns(units: Sequence[Unit]) -> list[Unit]:
+def in_turns(items: Sequence[Grouped]) -> list[Grouped]:
     """The groups one after the other, so that any part of a race has about the same of each."""
-    groups: dict[str, list[Unit]] = {}
-    for unit in units:
-        groups.setdefault(unit.group, []).append(unit)
+    groups: dict[str, list[Grouped]] = {}
+    for item in items:
+        groups.setdefault(item.group, []).append(item)
     turns = itertools.zip_longest(*groups.values())
-    return [unit for turn in turns for unit in turn if unit is not None]
+    return [item for turn in turns for item in turn if item is not None]

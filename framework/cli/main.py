@@ -25,6 +25,7 @@ COMMANDS = {
     "tune": "race settings, drop the slow ones early, and write the winner as a preset",
     "export": "a preset or a winner as vLLM speculative_config or SGLang flags",
     "compare": "what changed from one sweep to another, for CI too",
+    "train": "train a drafter on the answers of its target",
     "score": "the acceptance of many drafters on the same answers, without decoding",
     "record": "note what a drafter would draft at every place, for replay",
     "fetch": "bring the default model into the cache folder",

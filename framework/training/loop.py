@@ -80,8 +80,10 @@ def fit(
         mixed_precision="bf16" if _bfloat16(options, module) else "no",
     )
     optimizer = optimizer_of(module, options)
-    progress = _taken_up(load_state(folder, module, optimizer))
-    losses: list[Tensor] = []
+    about = load_state(folder, module, optimizer)
+    progress = _taken_up(about)
+    device = next(module.parameters()).device
+    losses = [torch.tensor(loss, device=device) for loss in (about or {}).get("losses", ())]
     module.train()
     while progress.step < options.steps and not progress.stale(options.patience):
         for group in optimizer.param_groups:
@@ -93,7 +95,7 @@ def fit(
             _look(problem, progress, float(torch.stack(losses).mean()))
             losses = []
         if last or progress.step % options.keep_every == 0:
-            save_state(folder, progress.step, module, optimizer, _about(progress))
+            save_state(folder, progress.step, module, optimizer, _about(progress, losses))
         told(progress)
     module.eval()
     return progress
@@ -140,8 +142,9 @@ def _look(problem: Problem, progress: Progress, loss: float) -> None:
         progress.best = found["score"], progress.step
 
 
-def _about(progress: Progress) -> dict[str, Any]:
-    return {"looks": progress.looks, "best": progress.best}
+def _about(progress: Progress, losses: list[Tensor]) -> dict[str, Any]:
+    since = torch.stack(losses).tolist() if losses else []  # the last look
+    return {"looks": progress.looks, "best": progress.best, "losses": since}
 
 
 def _taken_up(about: dict[str, Any] | None) -> Progress:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..checks import check_choice, check_range, check_whole
+from ..errors import ConfigError
 
 COSINE, TRAPEZOID = "cosine", "trapezoid"
 SCHEDULES = (COSINE, TRAPEZOID)
@@ -59,3 +61,50 @@ class LoopOptions:
         check_choice("train.precision", self.precision, PRECISIONS)
         if self.patience is not None:
             check_whole("train.patience", self.patience, 1, 10**6)
+
+
+OBJECTIVES = ("ce", "kl", "reverse_kl", "tv")
+
+
+@dataclass
+class TrainOptions(LoopOptions):
+    """How ``foredraft train`` goes about it; the keys of ``train``.
+
+    Args:
+        shape: of the new network; which keys there are depends on the drafter.
+        vocabulary: how many of the most frequent ids of the answers it drafts; null: all ids.
+        objective: weights of losses: ``ce``, ``kl``, ``reverse_kl``, ``tv`` (1 - alpha).
+        temperature: at which the drafter's law is compared with the target's.
+        batch_size: texts of a batch.
+        width: tokens of a text that are kept, the last ones of prompt and answer.
+        held_out: one prompt in so many is not trained on.
+        shards_mb: the most megabytes of hidden states on the disk; texts beyond are left out.
+    """
+
+    lr: float = 3e-3
+    shape: dict[str, Any] = field(default_factory=dict)
+    vocabulary: int | None = None
+    objective: dict[str, float] = field(default_factory=lambda: {"kl": 1.0, "tv": 1.0})
+    temperature: float = 1.0
+    batch_size: int = 8
+    width: int = 512
+    held_out: int = 8
+    shards_mb: int = 4096
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("train.temperature", self.temperature, 0.05, 10.0)
+        check_whole("train.batch_size", self.batch_size, 1, 4096)
+        check_whole("train.width", self.width, 4, 1 << 20)
+        check_whole("train.held_out", self.held_out, 2, 10**6)
+        check_whole("train.shards_mb", self.shards_mb, 1, 10**8)
+        if self.vocabulary is not None:
+            check_whole("train.vocabulary", self.vocabulary, 2, 10**7)
+        for name, weight in self.objective.items():
+            check_choice("train.objective", name, OBJECTIVES)
+            check_range(f"train.objective.{name}", weight, 0.0, 1e6)
+        if not any(self.objective.values()):
+            raise ConfigError(
+                f"train.objective={self.objective!r} is not possible; it must give a weight to one of "
+                f"{', '.join(OBJECTIVES)}."
+            )

@@ -1,0 +1,85 @@
+"""The target's LM head, whole or for some ids, for drafters that guess from hidden states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import ConfigError
+from .interfaces import Target
+from .linear import SmallWidthLinear, speed_up_linears
+from .vocabulary import widen
+
+
+@dataclass(frozen=True)
+class LMHead:
+    """A linear head; called, it gives logits over the target's ids.
+
+    Args:
+        layer: ``[..., hidden]`` to ``[..., ids]``.
+        vocab_size: the target's ids.
+        scale: what logits are divided by.
+        cap: the bound that they are bent to (Gemma's soft cap); 0: none.
+        ids: the target's ids that it has rows for; None: all.
+    """
+
+    layer: nn.Linear
+    vocab_size: int
+    scale: float = 1.0
+    cap: float = 0.0
+    ids: Tensor | None = None
+
+    @classmethod
+    def of(cls, target: Target, drafter: str) -> LMHead:
+        """The head of a transformers model, not copied.
+
+        Raises:
+            ConfigError: it has none that is linear.
+        """
+        model: Any = getattr(target, "model", None)
+        layer = None if model is None else model.get_output_embeddings()
+        if not isinstance(layer, nn.Linear):
+            raise ConfigError(
+                f"drafter={drafter} needs the LM head of a transformers model, which target "
+                f"{type(target).__name__} does not have."
+            )
+        config = model.config.get_text_config()
+        scale = float(getattr(config, "logits_scaling", None) or 1.0)
+        cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
+        return cls(layer, target.vocab_size, scale, cap)
+
+    @property
+    def weight(self) -> Tensor:
+        """``[ids, hidden]``."""
+        return self.layer.weight.detach()
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes beside the target's own head."""
+        return 0 if self.ids is None else self.weight.nbytes
+
+    def reduced(self, ids: Tensor | None) -> LMHead:
+        """The same for some of its ids, as a copy that lies together."""
+        if ids is None:
+            return self
+        ids = ids.to(self.weight.device)
+        size, bias = self.weight.shape[1], self.layer.bias
+        layer = nn.Linear(size, len(ids), bias is not None, device="meta")
+        layer.weight = nn.Parameter(self.weight[ids], requires_grad=False)
+        if bias is not None:
+            layer.bias = nn.Parameter(bias.detach()[ids], requires_grad=False)
+        if isinstance(self.layer, SmallWidthLinear):
+            speed_up_linears(layer)
+        return LMHead(layer, self.vocab_size, self.scale, self.cap, ids)
+
+    def narrow(self, hidden: Tensor) -> Tensor:
+        """``[..., hidden]`` to logits of its own ids."""
+        logits = self.layer(hidden.to(self.layer.weight.dtype)) / self.scale
+        return torch.tanh(logits / self.cap) * self.cap if self.cap else logits
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """``[..., hidden]`` to logits ``[..., vocab_size]``; ids that it lacks have -inf."""
+        return widen(self.narrow(hidden), self.ids, self.vocab_size)

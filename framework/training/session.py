@@ -1,0 +1,223 @@
+"""A training from its prompts to a folder of weights: answers, hidden states, steps, the card.
+
+Everything it makes on the way lies in ``OUT/work``; the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from ..api import engine_from
+from ..bench.difference import changes
+from ..bench.tuning_plan import in_turns
+from ..config.parts import Part
+from ..config.values import read_record
+from ..errors import ConfigError, InputError
+from ..factories import imported
+from ..files import write_json
+from ..heads import LMHead
+from ..specs import DrafterSpec
+from ..strict_json import read_object
+from ..trained import Card, fingerprint, write_trained
+from .answers import Answered, answered
+from .asked import Asked
+from .distilling import Distillation
+from .features import Features
+from .loop import Progress, fit
+from .trainee import Trainee
+
+ABOUT, LOCK = "train.json", "lock"
+Told = Callable[[str, int, int], None]
+"""Hears of a stage, how much of it is done, and how much there is."""
+
+
+class Training:
+    """One training.
+
+    Args:
+        asked: what for.
+        command: the command line, for the card.
+        told: hears how far it is.
+    """
+
+    def __init__(
+        self, asked: Asked, command: str, told: Told = lambda stage, done, whole: None
+    ) -> None:
+        self.asked, self.command, self.told = asked, command, told
+        self.work = asked.out / "work"
+        self.trainee = trainee_of(asked.drafter)
+        self.shape = read_record(self.trainee.Shape, asked.options.shape, "train.shape")
+        self._claim()
+
+    def run(self) -> Card:
+        """All that is missing.
+
+        Raises:
+            ForedraftError: what cannot be done, in a sentence; what was done is kept.
+        """
+        with self._alone():
+            engine = engine_from(self.asked.config)
+            problem, texts = self._problem(engine, in_turns(self._answers(engine)))
+            progress = fit(problem, self.asked.options, self.work / "state", self._step)
+            card = self._card(problem, progress, texts)
+            write_trained(self.asked.out, problem.trainee.tensors(), card)
+            return card
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two trainings in one folder would write into each other's."""
+        try:
+            with FileLock(self.work / LOCK, timeout=0):
+                yield
+        except Timeout:
+            raise ConfigError(
+                f"out={self.asked.out} is in use by another training; wait for it, or give a new folder."
+            ) from None
+
+    def _problem(
+        self, engine: Any, texts: Sequence[Answered]
+    ) -> tuple[Distillation, Sequence[Answered]]:
+        """What is fitted, and the texts that there is room for."""
+        options, drafter, target = self.asked.options, self.asked.drafter, engine.parts.target
+        torch.manual_seed(options.seed)
+        train, held = _split(texts, options.held_out)
+        ids = _frequent([texts[at] for at in train], options.vocabulary, target.vocab_size)
+        trainee = self.trainee(drafter.config, target, self.shape, ids)
+        layers = sorted({*trainee.layers, target.depth})
+        features = Features(self.work / "features", layers, options.width)
+        texts = texts[: self._features(features, target, texts)]
+        problem = Distillation(
+            trainee, LMHead.of(target, drafter.spec.name), features,
+            [at for at in train if at < len(texts)], [at for at in held if at < len(texts)],
+            {at: one.group for at, one in enumerate(texts)}, options.objective, options.batch_size,
+            options.temperature, options.seed,
+        )  # fmt: skip
+        if not problem.train or not problem.held:
+            raise ConfigError(
+                f"train.shards_mb={options.shards_mb} has room for the hidden states of {len(texts)} answers "
+                "only; give more, or a smaller train.width."
+            )
+        return problem, texts
+
+    def _claim(self) -> None:
+        """The folder is new, or one of this very training."""
+        path, record = self.work / ABOUT, self.asked.record
+        try:
+            if path.exists():
+                found = read_object(path.read_bytes(), str(path))
+                other = changes(found, json.loads(json.dumps(record)))
+                if other:
+                    raise ConfigError(
+                        f"out={self.asked.out} holds a training with other values: {other[0]}; give a "
+                        "new folder."
+                    )
+            elif self.asked.out.exists() and not _fresh(self.asked.out, self.work):
+                raise ConfigError(
+                    f"out={self.asked.out} is a folder with other things in it; give a new one."
+                )
+            self.work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"out={self.asked.out} cannot be used: {error.strerror or error}."
+            ) from None
+        write_json(path, record)
+
+    def _answers(self, engine: Any) -> list[Answered]:
+        done, whole = 0, len(self.asked.prompts)
+
+        def told(count: int) -> None:
+            nonlocal done
+            done += count
+            self.told("answers", done, whole)
+
+        return answered(engine, self.asked.prompts, self.work, told)
+
+    def _features(self, features: Features, target: Any, texts: Sequence[Answered]) -> int:
+        done = 0
+
+        def told(count: int) -> None:
+            nonlocal done
+            done += count
+            self.told("hidden states", done, len(texts))
+
+        return features.make(target, texts, self.asked.options.shards_mb << 20, told)
+
+    def _step(self, progress: Progress) -> None:
+        self.told("steps", progress.step, self.asked.options.steps)
+
+    def _card(self, problem: Distillation, progress: Progress, texts: Sequence[Answered]) -> Card:
+        spec, options, trainee = self.asked.drafter.spec, self.asked.options, problem.trainee
+        name = self.asked.record["target"].get("model") or self.asked.record["target"]["name"]
+        training = {
+            "command": self.command, "steps": progress.step, "seed": options.seed,
+            "texts": len(texts), "tokens": sum(len(one.answer) for one in texts),
+            "task": self.asked.record["task"], "options": self.asked.record["train"],
+            "looks": progress.looks,
+        }  # fmt: skip
+        return Card(
+            spec.name, trainee.described(), {"name": str(name), **fingerprint(trainee.target)}, training,
+            held_out(problem),
+        )  # fmt: skip
+
+
+def _fresh(out: Path, work: Path) -> bool:
+    """Nothing is in it but ``work``, if that, empty: what a begin leaves that the disk had no room for."""
+    return all(place == work and not any(work.iterdir()) for place in out.iterdir())
+
+
+def trainee_of(drafter: Part) -> type[Trainee]:
+    """What the drafter's spec names."""
+    assert isinstance(drafter.spec, DrafterSpec)
+    named = imported(drafter.spec.trainee)
+    if not (isinstance(named, type) and issubclass(named, Trainee) and hasattr(named, "Shape")):
+        raise ConfigError(
+            f"drafter={drafter.spec.name} names {drafter.spec.trainee!r} as its trainee, which is no "
+            "Trainee class with a Shape."
+        )
+    return named
+
+
+@torch.inference_mode()
+def held_out(problem: Distillation) -> dict[str, Any]:
+    """Alpha by position, of all texts held out and of each group."""
+    groups = sorted({problem.groups[at] for at in problem.held})
+    found = {"all": _alphas(problem, problem.held)}
+    for group in groups:
+        found[group] = _alphas(problem, [at for at in problem.held if problem.groups[at] == group])
+    return found
+
+
+def _alphas(problem: Distillation, which: Sequence[int]) -> list[float]:
+    sums = problem.alphas(which)
+    return [round(hits / count, 4) if count else 0.0 for _, (hits, count) in sorted(sums.items())]
+
+
+def _frequent(texts: Sequence[Answered], size: int | None, vocab_size: int) -> Tensor | None:
+    """The most frequent ids of the answers, ascending; None: all."""
+    if size is None or size >= vocab_size:
+        return None
+    counts = Counter(token for one in texts for token in one.answer)
+    ranked = sorted(range(vocab_size), key=lambda token: (-counts[token], token))
+    return torch.tensor(sorted(ranked[:size]))
+
+
+def _split(texts: Sequence[Answered], every: int) -> tuple[list[int], list[int]]:
+    """Texts to train on, and texts that are held out: one in so many of each group."""
+    seen: Counter[str] = Counter()
+    train: list[int] = []
+    held: list[int] = []
+    for at, one in enumerate(texts):
+        (held if seen[one.group] % every == 0 else train).append(at)
+        seen[one.group] += 1
+    if not train or not held:
+        raise InputError(f"{len(texts)} answers are too few to train on some and hold out others.")
+    return train, held
