@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..api import engine_from
 from ..bench.difference import changes
+from ..bench.machine import discreet
 from ..bench.tuning_plan import in_turns
 from ..config.parts import Part
 from ..config.values import read_record
@@ -163,9 +164,9 @@ class Training:
             "task": self.asked.record["task"], "options": self.asked.record["train"],
             "looks": progress.looks,
         }  # fmt: skip
+        about = {"name": str(name), **fingerprint(trainee.target)}
         return Card(
-            spec.name, trainee.described(), {"name": str(name), **fingerprint(trainee.target)}, training,
-            held_out(problem),
+            spec.name, trainee.described(), discreet(about), discreet(training), held_out(problem)
         )  # fmt: skip
 
 
