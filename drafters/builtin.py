@@ -243,6 +243,7 @@ def foredraft_drafters() -> list[DrafterSpec]:
         spec(
             "causal_lm", _causal_lm, CausalLMConfig,
             "a small transformer with the target's tokens", kind=_grown,
+            trainee="foredraft.drafters.causal_lm_training:CausalLMTrainee",
         ),
         spec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),
         spec("quantized", _quantized, QuantizedConfig, "an int8 copy of the target"),

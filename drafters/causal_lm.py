@@ -16,6 +16,7 @@ from ..framework.models import check_model, load_model, load_tokenizer, max_cont
 from ..framework.records import Round
 from ..framework.specs import DraftKind
 from ..framework.targets.causal_lm import prepare
+from ..framework.trained import read_map
 from ..framework.tree_bases import Frontier, TreeStepSession
 from ..framework.vocabulary import OwnIds, check_same_tokens
 
@@ -60,9 +61,10 @@ class CausalLMDrafter(Drafter):
     @classmethod
     def from_config(cls, config: CausalLMConfig | CascadeConfig, target: Target) -> CausalLMDrafter:
         """Loads ``config.model`` from the hub or a folder."""
+        ids = read_map(config.model, "causal_lm", target)
         model = load_model(config.model, config, config.revision, config.trust_remote_code)
         tokenizer = load_tokenizer(config.model, config.revision, config.trust_remote_code)
-        return cls(prepare(model, config), target, tokenizer, config.growth)
+        return cls(prepare(model, config), target, tokenizer, config.growth, ids)
 
     def start(self, context: Context) -> ModelSession:
         return ModelSession(self, context)

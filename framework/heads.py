@@ -46,10 +46,15 @@ class LMHead:
                 f"drafter={drafter} needs the LM head of a transformers model, which target "
                 f"{type(target).__name__} does not have."
             )
+        return cls.of_model(model, target.vocab_size)
+
+    @classmethod
+    def of_model(cls, model: Any, vocab_size: int) -> LMHead:
+        """The linear head of a model, as it is."""
         config = model.config.get_text_config()
         scale = float(getattr(config, "logits_scaling", None) or 1.0)
         cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
-        return cls(layer, target.vocab_size, scale, cap)
+        return cls(model.get_output_embeddings(), vocab_size, scale, cap)
 
     @property
     def weight(self) -> Tensor:

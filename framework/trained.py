@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from .errors import ConfigError, InputError
+from .files import write_json, write_tensors
 from .interfaces import Target
 from .strict_json import read_object
 
-WEIGHTS, CARD = "weights.safetensors", "card.json"
+WEIGHTS, CARD, IDS = "weights.safetensors", "card.json", "ids.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 # What a model computes with; other keys of its config do not change what weights mean to it.
 SHAPE = (
@@ -109,14 +110,52 @@ def write_trained(folder: Path, tensors: Mapping[str, Tensor], card: Card) -> No
     Raises:
         InputError: they cannot be written.
     """
-    from .files import write_json, write_tensors
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror or error}.") from None
     write_tensors(folder / WEIGHTS, {name: value.contiguous() for name, value in tensors.items()})
     write_json(folder / CARD, vars(card))
+
+
+def write_model(folder: Path, model: Any, tokenizer: Any, ids: Tensor | None, card: Card) -> None:
+    """Writes a whole model as transformers does, and the card; with ``ids`` their map in the place of the
+    tokenizer.
+
+    Raises:
+        InputError: they cannot be written.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(folder)
+        if tokenizer is not None and ids is None:
+            tokenizer.save_pretrained(folder)
+    except Exception as error:  # a full disk is one of several kinds here
+        raise InputError(f"{folder} cannot be written: {error}.") from None
+    if ids is not None:
+        write_tensors(folder / IDS, {"ids": ids})
+    write_json(folder / CARD, vars(card))
+
+
+def read_map(path: str, drafter: str, target: Target) -> Tensor | None:
+    """The map of a model's folder, as ``write_model`` wrote it; None where its ids are the target's, or
+    somebody else trained it.
+
+    Raises:
+        InputError: it is damaged, or missing.
+        ConfigError: it is for another drafter or another target.
+    """
+    where, folder = f"drafter.model={path}", Path(path).expanduser()
+    if not (folder / CARD).is_file():
+        return None
+    card = _checked(folder, where, drafter, target)
+    tensors = _tensors(folder / IDS, where) if (folder / IDS).is_file() else {}
+    found = Trained(tensors, card, where)
+    _check_ids(found, target)
+    return found.ids
 
 
 def read_trained(path: str, drafter: str, target: Target) -> Trained:
@@ -128,13 +167,19 @@ def read_trained(path: str, drafter: str, target: Target) -> Trained:
     """
     where, folder = f"drafter.path={path}", Path(path).expanduser()
     _check_folder(folder, where)
+    card = _checked(folder, where, drafter, target)
+    found = Trained(_tensors(folder / WEIGHTS, where), card, where)
+    _check_ids(found, target)
+    return found
+
+
+def _checked(folder: Path, where: str, drafter: str, target: Target) -> dict[str, Any]:
+    """The card, if it is of this drafter and this target."""
     card = _card(folder / CARD, where)
     if card["drafter"] != drafter:
         raise ConfigError(f"{where} holds drafter={card['drafter']}, not drafter={drafter}.")
     _check_target(card["target"], target, where)
-    found = Trained(_tensors(folder / WEIGHTS, where), card, where)
-    _check_ids(found, target)
-    return found
+    return card
 
 
 def _check_folder(folder: Path, where: str) -> None:
@@ -174,7 +219,7 @@ def _tensors(path: Path, where: str) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{where}/{WEIGHTS} is no whole safetensors file: {error}.") from None
+        raise InputError(f"{where}/{path.name} is no whole safetensors file: {error}.") from None
 
 
 def _check_ids(found: Trained, target: Target) -> None:

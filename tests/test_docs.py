@@ -396,7 +396,7 @@ def test_every_command_runs_on_a_table(page: Path, line: str, cli: Cli) -> None:
     if words[0] in ("demo", "fetch") or any(word.startswith(MODEL_DRAFTERS) for word in words):
         pytest.skip("needs a model")
     write_files(line, cli)
-    if TRAINED in words:
+    if words[0] == "train" or TRAINED in words:
         train_first(words, cli)
         done = cli(*on_a_tiny_model(words))
         assert done.code == 0, done.err

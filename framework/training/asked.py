@@ -103,11 +103,12 @@ def _check(drafter: Part) -> None:
             f"drafter={spec.name} has nothing to train; drafters that can be trained: "
             f"{', '.join(trainable())}."
         )
-    if getattr(drafter.config, "path", None) is not None:
-        raise ConfigError(
-            f"drafter.path={drafter.config.path} has no effect on a training, which makes new weights; "
-            "write out=FOLDER for where they go."
-        )
+    for key in ("path", "model"):
+        if getattr(drafter.config, key, None):
+            raise ConfigError(
+                f"drafter.{key}={getattr(drafter.config, key)} has no effect on a training, which makes new "
+                "weights; write out=FOLDER for where they go."
+            )
 
 
 def trainable() -> list[str]:

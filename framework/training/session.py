@@ -28,7 +28,7 @@ from ..files import write_json
 from ..heads import LMHead
 from ..specs import DrafterSpec
 from ..strict_json import read_object
-from ..trained import Card, fingerprint, write_trained
+from ..trained import Card, fingerprint
 from .answers import Answered, answered
 from .asked import Asked
 from .distilling import Distillation
@@ -70,7 +70,7 @@ class Training:
             problem, texts = self._problem(engine, in_turns(self._answers(engine)))
             progress = fit(problem, self.asked.options, self.work / "state", self._step)
             card = self._card(problem, progress, texts)
-            write_trained(self.asked.out, problem.trainee.tensors(), card)
+            problem.trainee.write(self.asked.out, card)
             return card
 
     @contextmanager

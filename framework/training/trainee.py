@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from ..interfaces import Target
+from ..trained import Card, write_trained
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,10 @@ class Trainee(ABC):
     def described(self) -> dict[str, Any]:
         """What the card says of the network: its shape, and how many ids it drafts if not all."""
         return {**asdict(self.shape), "vocabulary": None if self.ids is None else len(self.ids)}
+
+    def write(self, folder: Path, card: Card) -> None:
+        """Writes what the drafter's config will name."""
+        write_trained(folder, self.tensors(), card)
 
     def tensors(self) -> dict[str, Tensor]:
         """What is written."""
