@@ -171,7 +171,7 @@ def words(place: Path, *more: str) -> list[str]:
 def test_it_learns_and_drafts(cli: Cli, place: Path, reduced: tuple[str, ...]) -> None:
     shape = ("train.shape.hidden_size=32", "train.shape.layers=1", "train.shape.heads=2")
     done = cli(*words(place, "out=o", "train.steps=40", "train.lr=0.01", *shape, *reduced))
-    assert done.code == 0, done.err
+    assert done.code == 0 and "drafter=causal_lm drafter.model=o" in done.err, done.err
     looks = json.loads(Path("o/card.json").read_text())["training"]["looks"]
     assert looks[-1]["score"] > looks[0]["score"]
     common = ["generate", "target=causal_lm", f"target.model={place / 'model'}", "prompt=add 3",

@@ -62,7 +62,8 @@ def train(argv: list[str]) -> int:
             f"{left_out} of {len(what.prompts)} answers did not fit into train.shards_mb="
             f"{what.options.shards_mb}, or were empty, and were left out"
         )
-    _report(card, str(what.out))
+    key = "path" if hasattr(what.drafter.config, "path") else "model"
+    _report(card, f"drafter.{key}={shlex.quote(str(what.out))}")
     return 0
 
 
@@ -86,7 +87,7 @@ def _check_extra() -> None:
         raise ConfigError("foredraft train needs the extra train: pip install 'foredraft[train]'.")
 
 
-def _report(card: Card, folder: str) -> None:
+def _report(card: Card, place: str) -> None:
     from rich.table import Table
 
     groups = card.held_out
@@ -98,6 +99,4 @@ def _report(card: Card, folder: str) -> None:
         table.add_row(one_line(name), *(f"{alpha:.3f}" for alpha in alphas))
     print("alpha on answers held out, by position in the draft")
     console().print(table)
-    note(
-        f"try: foredraft generate drafter={card.drafter} drafter.path={shlex.quote(folder)} prompt=..."
-    )
+    note(f"try: foredraft generate drafter={card.drafter} {place} prompt=...")
