@@ -42,11 +42,17 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["library", "tuned"])
+@pytest.fixture(params=["library", "tuned"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     if not is_whole(cache_folder() / FOLDER):
         pytest.fail("SmolLM2 is not in the cache; run `foredraft fetch smollm2` (make test does)")
-    return load("drafter=none", "target=smollm2", f"target.kernels={request.param}")
+    return loaded(request.param)
+
+
+@cache
+def loaded(kernels: str) -> Engine:
+    """Loaded once: pytest sets up anew whatever one parametrisation shares with another."""
+    return load("drafter=none", "target=smollm2", f"target.kernels={kernels}")
 
 
 @cache
