@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..framework.checks import check_range, check_whole
 from ..framework.errors import ConfigError
-from ..framework.growth import TreeConfig
+from ..framework.growth import TreeConfig, grown
 from ..framework.plugins import hookimpl
 from ..framework.specs import CONTRACT_VERSION, DETERMINISTIC, DrafterSpec, DraftKind
 from ..framework.targets.builtin import CausalLMConfig as TargetModelConfig
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from ..framework.interfaces import Drafter, Target
 
 CHOSEN = DraftKind(DETERMINISTIC)
-
-
-def _grown(config: TreeConfig) -> DraftKind:
-    return config.kind
 
 
 @dataclass
@@ -238,11 +234,11 @@ def foredraft_drafters() -> list[DrafterSpec]:
         ),
         spec(
             "ngram", _ngram, NgramConfig,
-            "interpolated n-gram law, fitted or running", kind=_grown, host_reads=1,
+            "interpolated n-gram law, fitted or running", kind=grown, host_reads=1,
         ),
         spec(
             "causal_lm", _causal_lm, CausalLMConfig,
-            "a small transformer with the target's tokens", kind=_grown,
+            "a small transformer with the target's tokens", kind=grown,
             trainee="foredraft.drafters.causal_lm_training:CausalLMTrainee",
         ),
         spec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),

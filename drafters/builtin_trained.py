@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..framework.growth import TreeConfig
-from ..framework.specs import CONTRACT_VERSION, DrafterSpec, DraftKind
+from ..framework.growth import TreeConfig, grown
+from ..framework.specs import CONTRACT_VERSION, DrafterSpec
 
 if TYPE_CHECKING:
     from ..framework.interfaces import Drafter, Target
@@ -30,17 +30,13 @@ def _medusa(config: MedusaConfig, target: Target) -> Drafter:
     return Medusa.from_config(config, target)
 
 
-def _grown(config: TreeConfig) -> DraftKind:
-    return config.kind
-
-
 def trained_drafters() -> list[DrafterSpec]:
     """What ``builtin.py`` offers of these."""
     spec = partial(DrafterSpec, contract=CONTRACT_VERSION)
     return [
         spec(
             "medusa", _medusa, MedusaConfig,
-            "heads on the target's last hidden state, called once a round", kind=_grown,
+            "heads on the target's last hidden state, called once a round", kind=grown,
             trainee="foredraft.drafters.medusa_training:MedusaTrainee",
         ),
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
 from ..framework.heads import LMHead
 from ..framework.interfaces import Target
+from ..framework.models import layer_list
 from ..framework.trained import Card, write_model
 from ..framework.training.trainee import Guess, Texts, Trainee
 from ..framework.vocabulary import OwnIds
@@ -126,22 +127,13 @@ def cut_out(model: Any, layers: Sequence[int], ids: Tensor | None) -> nn.Module:
         if key.endswith(("dropout", "_pdrop")):
             setattr(config, key, 0.0)
     made: Any = AutoModelForCausalLM.from_config(config)
-    made.load_state_dict(_chosen(model, layers, depth, ids))
+    made.load_state_dict(_chosen(model, layers, ids))
     return made  # type: ignore[no-any-return]
 
 
-def _chosen(model: Any, layers: Sequence[int], depth: int, ids: Tensor | None) -> dict[str, Tensor]:
+def _chosen(model: Any, layers: Sequence[int], ids: Tensor | None) -> dict[str, Tensor]:
     """The state of the model that is cut out."""
-    prefix = next(
-        (
-            f"{name}."
-            for name, part in model.named_modules()
-            if isinstance(part, nn.ModuleList) and len(part) == depth
-        ),
-        None,
-    )
-    if prefix is None:
-        raise ConfigError(f"train.shape.from_layers found no list of {depth} layers in the target.")
+    prefix = f"{model.base_model_prefix}.{layer_list(model, 'train.shape.from_layers')}."
     found: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         number, _, rest = name.removeprefix(prefix).partition(".")

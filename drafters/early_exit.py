@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..framework.bases import StepSession
 from ..framework.checks import check_whole
@@ -18,6 +18,7 @@ from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.errors import ConfigError
 from ..framework.interfaces import Drafter, Target
+from ..framework.models import layer_list
 from ..framework.targets.causal_lm import CausalLM, CausalLMSession
 
 if TYPE_CHECKING:
@@ -61,19 +62,7 @@ class EarlyExitSession(StepSession):
 def first_layers(model: Any, layers: int) -> Any:
     """A view of a causal LM that stops after ``layers`` layers: same parameters, no copy."""
     view, base = _shallow(model), _shallow(model.base_model)
-    depth = model.config.get_text_config().num_hidden_layers
-    name = next(
-        (
-            name
-            for name, child in base.named_children()
-            if isinstance(child, nn.ModuleList) and len(child) == depth
-        ),
-        None,
-    )
-    if name is None:
-        raise ConfigError(
-            f"drafter=early_exit found no list of {depth} layers in {type(base).__name__}."
-        )
+    name = layer_list(model, "drafter=early_exit")
     setattr(base, name, getattr(base, name)[:layers])
     base.config = copy.copy(base.config)
     base.config.num_hidden_layers = layers

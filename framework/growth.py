@@ -168,3 +168,8 @@ class TreeConfig:
                 f"drafter.children={self.children} has no effect on a chain; set drafter.widths or "
                 "drafter.nodes."
             )
+
+
+def grown(config: TreeConfig) -> DraftKind:
+    """What drafts look like under a config, as specs ask it."""
+    return config.kind

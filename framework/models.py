@@ -132,6 +132,19 @@ def eos_ids(model: Any, tokenizer: Any = None) -> frozenset[int]:
     return frozenset()
 
 
+def layer_list(model: Any, key: str) -> str:
+    """The name, in its base model, of the list that holds a causal LM's layers.
+
+    Args:
+        key: what a refusal says is not possible without it.
+    """
+    base, depth = model.base_model, int(model.config.get_text_config().num_hidden_layers)
+    for name, child in base.named_children():
+        if isinstance(child, torch.nn.ModuleList) and len(child) == depth:
+            return str(name)
+    raise ConfigError(f"{key} found no list of {depth} layers in {type(base).__name__}.")
+
+
 def check_model(model: Any) -> None:
     """Refuses models whose state cannot be rolled back per row, by name and with the reason."""
     name = f"model {type(model).__name__}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -188,17 +188,19 @@ def trainee_of(drafter: Part) -> type[Trainee]:
 
 
 @torch.inference_mode()
-def held_out(problem: Distillation) -> dict[str, Any]:
+def held_out(problem: Distillation) -> dict[str, list[float]]:
     """Alpha by position, of all texts held out and of each group."""
     groups = sorted({problem.groups[at] for at in problem.held})
-    found = {"all": _alphas(problem, problem.held)}
+    sums, whole = {}, dict[int, tuple[float, int]]()
     for group in groups:
-        found[group] = _alphas(problem, [at for at in problem.held if problem.groups[at] == group])
-    return found
+        sums[group] = problem.alphas([at for at in problem.held if problem.groups[at] == group])
+        for position, (hits, count) in sums[group].items():
+            before = whole.get(position, (0.0, 0))
+            whole[position] = before[0] + hits, before[1] + count
+    return {name: _means(one) for name, one in {"all": whole, **sums}.items()}
 
 
-def _alphas(problem: Distillation, which: Sequence[int]) -> list[float]:
-    sums = problem.alphas(which)
+def _means(sums: Mapping[int, tuple[float, int]]) -> list[float]:
     return [round(hits / count, 4) if count else 0.0 for _, (hits, count) in sorted(sums.items())]
 
 
