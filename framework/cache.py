@@ -24,6 +24,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .device import upload
 from .errors import ConfigError
+from .lean import Lean, lean_of
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -133,10 +134,11 @@ class RaggedModel:
         self._plan = _Positions()
         slots = capacity + 1  # the last slot takes the writes of padding and is never attended
         self.depth = int(model.config.get_text_config().num_hidden_layers)
-        layers = [_RaggedLayer(self._plan, rows, slots) for _ in range(self.depth)]
-        self._slots = [one for layer in layers for one in layer.slots]
+        self._layers = [_RaggedLayer(self._plan, rows, slots) for _ in range(self.depth)]
+        self._slots = [one for layer in self._layers for one in layer.slots]
         self._watched: dict[int, _Slots] = {}
-        self._cache = Cache(layers=list(layers))
+        self._cache = Cache(layers=list(self._layers))
+        self._lean = lean_of(model)
         self._masks = MaskBuilder(model)
 
     def watch(self, layers: Iterable[int]) -> None:
@@ -188,24 +190,50 @@ class RaggedModel:
         starts = [length + ahead for length in self.lengths]
         positions = self._place(starts, counts, tokens.shape[1], tokens.device)
         if branch is None:
-            mask = self._masks.build(positions, self._plan.bucket)
+            mask = self._mask(starts, positions)
         else:
             lengths = upload(self.lengths, tokens.device).unsqueeze(1)
             positions = (lengths + branch.depths[:, ahead:]).clamp(max=self.capacity - 1)
             mask = self._masks.build(positions, self._plan.bucket, lengths, branch)
-        model, watched = view or self.model, {} if view else self._watched
-        model = model if logits else model.base_model
-        out = model(
+        if view is not None:
+            return self._run(view, tokens, positions, mask, logits)[0]
+        out, states = self._run(self.model, tokens, positions, mask, logits, self._lean)
+        for layer, slots in self._watched.items():
+            slots.write(states[layer].unsqueeze(1))
+        return out
+
+    def _mask(self, starts: list[int], positions: Tensor) -> Any:
+        """Of a chain; none for a single token that attends all there is."""
+        if self._lean and positions.numel() == 1 and self._plan.bucket == starts[0] + 1:
+            return None
+        return self._masks.build(positions, self._plan.bucket)
+
+    def _run(
+        self,
+        model: Any,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Any,
+        logits: bool,
+        lean: Lean | None = None,
+    ) -> tuple[Tensor, Any]:
+        """What the model says, and its hidden states by layer, if any is watched."""
+        places, caches = self._masks.position_ids(positions), self._layers
+        if lean is not None:
+            last = min(self.capacity, self._masks.last_position)
+            found: tuple[Tensor, Any] = lean(
+                tokens, places, mask, caches, last, self._watched, logits
+            )
+            return found
+        out = (model if logits else model.base_model)(
             input_ids=tokens,
-            position_ids=self._masks.position_ids(positions),
+            position_ids=places,
             attention_mask=mask,
             use_cache=True,
-            **({"output_hidden_states": True} if watched else {}),
+            **({"output_hidden_states": True} if self._watched else {}),
             **{self._masks.cache_name: self._cache},
         )
-        for layer, slots in watched.items():
-            slots.write(out.hidden_states[layer].unsqueeze(1))
-        return cast(Tensor, out[0])
+        return cast(Tensor, out[0]), out.get("hidden_states")
 
     def advance(self, counts: list[int]) -> None:
         """Keeps ``counts[r]`` of the tokens that were just run in row r."""
@@ -250,6 +278,11 @@ class RaggedModel:
         """Fills the plan; returns the position of every token, ``[rows, width]``."""
         self._plan.rows, self._plan.starts = len(starts), starts
         self._plan.bucket = min(_bucket(max(starts) + width, device), self.capacity + 1)
+        if counts == [width] and starts[0] + width <= self.capacity:  # one row without padding
+            self._plan.index = torch.arange(starts[0], starts[0] + width, device=device).unsqueeze(
+                0
+            )
+            return self._plan.index
         column = torch.arange(width).unsqueeze(0)
         positions = torch.tensor(starts).unsqueeze(1) + column
         real = column < torch.tensor(counts).unsqueeze(1)

@@ -1,9 +1,9 @@
-"""Opt-in replacements that make few-row forwards cheaper on CPU: ``target.kernels=tuned``.
+"""Opt-in replacements that make few-row forwards cheaper: ``target.kernels=tuned``.
 
-Verification feeds a handful of rows, for which the library's choices are slow: linear layers
-multiply in the operand order made for many rows, attention copies the keys of grouped heads, and
-RMS norms run as five operations. Each replacement computes the same function, equal up to rounding;
-one that does not agree with the original on a trial input is not made.
+Verification feeds a handful of rows, for which the library's choices are slow: linear layers multiply in
+the operand order made for many rows, attention copies the keys of grouped heads, RMS norms run as five
+operations, and around all of them are hundreds of calls (``lean.py``). Each replacement computes the same
+function, equal up to rounding; one that does not agree with the original on a trial input is not made.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .lean import make_lean
 from .linear import speed_up_linears
 
 GROUPED = "foredraft_grouped"
 
 
 def tune(model: Any) -> Any:
-    """Applies all of them to a model on CPU, in place; a model elsewhere is left alone."""
+    """Applies all of them, in place; elsewhere than on a CPU the lean forward alone."""
     if model.device.type == "cpu":
         speed_up_linears(model)
         fuse_norms(model)
         group_attention(model)
+    make_lean(model)
     return model
 
 

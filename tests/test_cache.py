@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,12 @@ from foredraft.framework.context import Context
 from foredraft.framework.decoding import Batch
 from foredraft.framework.errors import ConfigError
 from foredraft.framework.interfaces import Drafter, DraftSession
+from foredraft.framework.lean import make_lean
 from foredraft.framework.linear import quantize_int8
 from foredraft.framework.records import Draft, Round
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.testing.scripted import OracleDrafter, OracleSession
-from foredraft.framework.testing.tiny import KINDS
+from foredraft.framework.testing.tiny import KINDS, tiny_model
 
 LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{kind: (kind, {}) for kind in KINDS},
@@ -44,12 +46,23 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     "multi_head": ("llama", {"num_key_value_heads": 4}),
     "eager": ("llama", {"attn_implementation": "eager"}),
     "sliding_eager": ("mistral", {"attn_implementation": "eager"}),
+    "lean": ("llama", {}),
+    "lean_multi_query": ("llama", {"num_key_value_heads": 1, "attention_bias": True}),
 }
 
 
 def layout(name: str) -> Any:
+    """A tiny model. Of a lean one, what is called by itself is still transformers' forward."""
     kind, options = LAYOUTS[name]
-    return model_of(kind, **options)
+    return lean_model(**options) if name.startswith("lean") else model_of(kind, **options)
+
+
+@cache
+def lean_model(**options: Any) -> Any:
+    """Not ``model_of``'s, which other tests share."""
+    model = tiny_model("llama", seed=1, **options)
+    assert make_lean(model)
+    return model
 
 
 def tolerance(model: Any) -> dict[str, float]:
@@ -100,7 +113,7 @@ def test_rows_of_any_length_are_like_separate_forwards(name: str) -> None:
             shadow.select([0, 2, 3] if turn == 2 else [1])
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma2"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma2", "lean"])
 def test_rollback_is_a_fresh_prefill(name: str) -> None:
     model, prompts = layout(name), random_prompts((9, 14, 4))
     used, fresh = RaggedModel(model, 3, 64), RaggedModel(model, 3, 64)
@@ -121,7 +134,7 @@ def test_rollback_is_a_fresh_prefill(name: str) -> None:
         torch.testing.assert_close(first[row, :count], second[row, :count], **tolerance(model))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, "lean"])
 @pytest.mark.parametrize("chunk", [1, 3, 7])
 def test_prefill_in_pieces_is_prefill_at_once(name: str, chunk: int) -> None:
     model, prompts = layout(name), random_prompts((11, 4, 20))

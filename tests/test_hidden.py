@@ -20,7 +20,7 @@ from foredraft.framework.pairing import check_reads
 from foredraft.framework.records import Round
 from foredraft.framework.requests import Answer
 
-KINDS = ("llama", "gpt2", "gemma2", "qwen3")
+KINDS = ("llama", "gpt2", "gemma2", "qwen3", "lean")
 
 
 @torch.inference_mode()

@@ -1,0 +1,219 @@
+"""A forward of Llama-like models for few tokens: the same sums in a sixth of the calls.
+
+With a small model, or with few tokens of a larger one, what takes the time is not the arithmetic but the
+calls around it. Here queries, keys and values are one product, so are both halves of the feed-forward
+part, rotary tables are read and not computed, and nothing lies between one operation and the next. The
+model keeps its parameters: what is fused is one tensor of which they are views.
+
+A model whose own logits are not reproduced, up to rounding, keeps its own forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .linear import speed_up_linears
+
+STEADY_ROPES = ("default", "linear", "llama3")
+"""Rotary embeddings that are a function of the position alone."""
+PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
+_made: WeakKeyDictionary[nn.Module, Lean] = WeakKeyDictionary()
+
+
+def lean_of(model: nn.Module) -> Lean | None:
+    """The lean forward of a model that has one (see ``make_lean``)."""
+    return _made.get(model)
+
+
+@torch.inference_mode()
+def make_lean(model: Any) -> bool:
+    """Gives a model a lean forward, if one reproduces its logits; says whether."""
+    if not _like_llama(model):
+        return False
+    lean = Lean(model)
+    if not lean.reproduces(model):
+        return False
+    _made[model] = lean
+    return True
+
+
+class Lean(nn.Module):
+    """The forward of ``model``, whose parameters it shares."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        base = model.base_model
+        self.embed, self.norm, self.head = (
+            base.embed_tokens, base.norm, model.get_output_embeddings(),
+        )  # fmt: skip
+        self.layers = nn.ModuleList(LeanLayer(layer) for layer in base.layers)
+        self._turn = base.rotary_emb
+        self._cos, self._sin = self._tables(64)
+        if model.device.type == "cpu":
+            speed_up_linears(self.layers)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        caches: Sequence[Any],
+        last: int,
+        watched: Iterable[int] = (),
+        logits: bool = True,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Runs ``tokens [rows, width]``.
+
+        Args:
+            positions: ``[rows, width]`` of the tokens.
+            mask: ``[rows, 1, width, attended]`` bool; None where each may attend all.
+            caches: of each layer, with ``update(keys, values)``.
+            last: the highest position that may come.
+            watched: layers whose hidden states are wanted.
+
+        Returns:
+            Logits, or without ``logits`` what the head would read; and hidden states by layer: 0 are the
+            embeddings, the last one is behind the norm.
+        """
+        hidden = self.embed(tokens)
+        turns = self._turns(positions, last)
+        wanted, found = set(watched), {}
+        for depth, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            if depth in wanted:
+                found[depth] = hidden
+            hidden = layer(hidden, turns, mask, cache)
+        hidden = self.norm(hidden)
+        if len(self.layers) in wanted:
+            found[len(self.layers)] = hidden
+        return self.head(hidden) if logits else hidden, found
+
+    def reproduces(self, model: Any) -> bool:
+        """Whether it says what the model says, of ids from all over the vocabulary."""
+        size, count = int(model.config.get_text_config().vocab_size), 12
+        tokens = torch.arange(count, device=model.device).mul(7919).remainder(size).unsqueeze(0)
+        expected = model(input_ids=tokens, use_cache=False).logits.float()
+        places = torch.arange(count, device=model.device).unsqueeze(0)
+        mask = (places.unsqueeze(-1) >= places.unsqueeze(1)).unsqueeze(1)
+        caches = [_Nothing() for _ in self.layers]
+        found = self(tokens, places, mask, caches, count - 1)[0].float()
+        if found.shape != expected.shape:
+            return False
+        step = max(1e-4, 16 * torch.finfo(model.dtype).eps)
+        return bool((found - expected).abs().max() <= step * max(1.0, float(expected.abs().max())))
+
+    def _turns(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """``[rows, 1, width, head]``: cosines, and sines with the sign that the first half needs."""
+        if last >= len(self._cos):
+            self._cos, self._sin = self._tables(max(last + 1, 2 * len(self._cos)))
+        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+
+    def _tables(self, count: int) -> tuple[Tensor, Tensor]:
+        weight = self.norm.weight
+        places = torch.arange(count, device=weight.device).unsqueeze(0)
+        cos, sin = self._turn(weight, places)
+        half = sin.shape[-1] // 2
+        return cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
+
+
+class LeanLayer(nn.Module):
+    """One decoder layer: attention, then the gated feed-forward part, each behind a norm."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        attention, inner = layer.self_attn, layer.mlp
+        self.size = int(attention.head_dim)
+        self.heads = attention.q_proj.out_features // self.size
+        self.shared = attention.k_proj.out_features // self.size
+        self.scale = float(attention.scaling)
+        self.qkv = fused(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out, self.down = attention.o_proj, inner.down_proj
+        self.gate_up = fused(inner.gate_proj, inner.up_proj)
+        self.before, self.between = layer.input_layernorm, layer.post_attention_layernorm
+
+    def forward(
+        self, hidden: Tensor, turns: tuple[Tensor, Tensor], mask: Tensor | None, cache: Any
+    ) -> Tensor:
+        """``[rows, width, hidden]`` to the same."""
+        rows, width, _ = hidden.shape
+        each = self.qkv(self.before(hidden)).view(rows, width, -1, self.size).transpose(1, 2)
+        turned = _turned(each[:, : self.heads + self.shared], *turns)
+        keys, values = cache.update(turned[:, self.heads :], each[:, self.heads + self.shared :])
+        attended = functional.scaled_dot_product_attention(
+            turned[:, : self.heads], keys, values, attn_mask=mask, scale=self.scale,
+            enable_gqa=self.heads != self.shared,
+        )  # fmt: skip
+        hidden = hidden + self.out(attended.transpose(1, 2).reshape(rows, width, -1))
+        gate, up = self.gate_up(self.between(hidden)).chunk(2, -1)
+        moved: Tensor = self.down(functional.silu(gate).mul_(up))
+        return hidden + moved
+
+
+class _Nothing:
+    """The cache of a text that is run once."""
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return keys, values
+
+
+def fused(*layers: nn.Linear) -> nn.Linear:
+    """One linear layer for several with the same input; their weights become views of its own."""
+    whole = nn.Linear(layers[0].in_features, 1, layers[0].bias is not None, device="meta")
+    whole.out_features = sum(layer.out_features for layer in layers)
+    for name in ("weight", "bias") if layers[0].bias is not None else ("weight",):
+        parts = [getattr(layer, name) for layer in layers]
+        joined = torch.cat([part.detach() for part in parts])
+        start = 0
+        for part in parts:
+            part.data = joined[start : start + len(part)]
+            start += len(part)
+        setattr(whole, name, nn.Parameter(joined, requires_grad=False))
+    return whole
+
+
+def _turned(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding (Su et al. 2021): pairs are a half apart."""
+    return torch.addcmul(states * cos, states.roll(states.shape[-1] // 2, -1), sin)
+
+
+def _like_llama(model: Any) -> bool:
+    """Whether the parts are there that the forward is made of, and no others."""
+    config, base = model.config.get_text_config(), model.base_model
+    names = {name for name, _ in base.named_children()}
+    if names != {"embed_tokens", "layers", "norm", "rotary_emb"} or not len(base.layers):
+        return False
+    return (
+        getattr(config, "hidden_act", None) == "silu"
+        and not getattr(config, "sliding_window", None)
+        and getattr(base.rotary_emb, "rope_type", None) in STEADY_ROPES
+        and isinstance(model.get_output_embeddings(), nn.Linear)
+        and len({(p.device, p.dtype) for p in model.parameters()}) == 1
+        and all(_plain_layer(layer) for layer in base.layers)
+    )
+
+
+def _plain_layer(layer: Any) -> bool:
+    parts = {name for name, _ in layer.named_children()}
+    if parts != {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}:
+        return False
+    inner = {name for name, child in layer.mlp.named_children() if name != "act_fn"}
+    own = {name for name, _ in layer.self_attn.named_children()}
+    if own != set(PARTS[0]) or inner != set(PARTS[1]):
+        return False
+    attention, forward = layer.self_attn, layer.mlp
+    together = [
+        [attention.q_proj, attention.k_proj, attention.v_proj],
+        [forward.gate_proj, forward.up_proj],
+    ]
+    return all(_alike(layers) for layers in together)
+
+
+def _alike(layers: Sequence[Any]) -> bool:
+    return all(isinstance(one, nn.Linear) for one in layers) and (
+        len({one.bias is None for one in layers}) == 1
+    )
