@@ -1,4 +1,4 @@
-"""Training a small transformer: new, or cut out of the target."""
+"""Training a small transformer: new, cut out of the target, or one that is there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..framework.checks import check_whole
 from ..framework.errors import ConfigError
 from ..framework.heads import LMHead
 from ..framework.interfaces import Target
-from ..framework.models import layer_list
+from ..framework.models import layer_list, load_model, load_tokenizer
 from ..framework.trained import Card, write_model
 from ..framework.training.trainee import Guess, Texts, Trainee
-from ..framework.vocabulary import OwnIds
+from ..framework.vocabulary import OwnIds, check_same_tokens
 
 if TYPE_CHECKING:
     from .builtin import CausalLMConfig
@@ -29,18 +29,20 @@ CONTEXT = 8192  # positions, where the target has no bound of its own
 
 @dataclass
 class CausalLMShape:
-    """A small Llama, or a model like the target with some of its layers.
+    """A small Llama, a model like the target with some of its layers, or a given model.
 
     Args:
         layers, hidden_size, heads: of a new one; half as many heads share their keys and values.
         from_layers: begin as these layers of the target, counted from 1, with its embeddings and head; the
             other sizes are then the target's.
+        from_model: begin as this model, of the same tokens; a folder or hub id. Its sizes are its own.
     """
 
     layers: int = 2
     hidden_size: int = 128
     heads: int = 4
     from_layers: list[int] = field(default_factory=list)
+    from_model: str | None = None
 
     def __post_init__(self) -> None:
         check_whole("train.shape.layers", self.layers, 1, 256)
@@ -53,6 +55,11 @@ class CausalLMShape:
             )
         for layer in self.from_layers:
             check_whole("train.shape.from_layers", layer, 1, 10**4)
+        if self.from_layers and self.from_model:
+            raise ConfigError(
+                f"train.shape.from_model={self.from_model} is not possible beside train.shape.from_layers; it "
+                "begins as one of them."
+            )
 
 
 class CausalLMTrainee(Trainee):
@@ -75,11 +82,12 @@ class CausalLMTrainee(Trainee):
                 "states of a transformers model (target=causal_lm or target=smollm2)."
             )
         size = target.vocab_size if ids is None else len(ids) + 1
-        made = (
-            cut_out(model, shape.from_layers, ids)
-            if shape.from_layers
-            else _new(model, shape, size)
-        )
+        if shape.from_model:
+            made = given(shape.from_model, config, target, ids)
+        elif shape.from_layers:
+            made = cut_out(model, shape.from_layers, ids)
+        else:
+            made = _new(model, shape, size)
         self.module: Any = made.float().to(target.device)
         self.own = OwnIds(size, ids, target.vocab_size).to(target.device)
 
@@ -108,6 +116,23 @@ def _new(model: Any, shape: CausalLMShape, size: int) -> nn.Module:
     )  # fmt: skip
     made: nn.Module = LlamaForCausalLM(config)
     return made
+
+
+def given(name: str, config: CausalLMConfig, target: Target, ids: Tensor | None) -> Any:
+    """A model that is there, to be trained further.
+
+    Raises:
+        ConfigError: it has other tokens than the target, or is to have fewer.
+    """
+    if ids is not None:
+        raise ConfigError(
+            f"train.vocabulary={len(ids)} is not possible with train.shape.from_model={name}, which has rows for "
+            "ids of its own; use train.vocabulary=null."
+        )
+    model = load_model(name, config)
+    size = int(model.config.get_text_config().vocab_size)
+    check_same_tokens(target, load_tokenizer(name), size)
+    return model
 
 
 def cut_out(model: Any, layers: Sequence[int], ids: Tensor | None) -> nn.Module:

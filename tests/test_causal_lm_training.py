@@ -81,11 +81,24 @@ def test_a_new_one_has_the_shape_asked_for() -> None:
         ({"hidden_size": 30, "heads": 4}, "train.shape.hidden_size=30"),
         ({"from_layers": [0]}, "train.shape.from_layers=0"),
         ({"from_layers": [4]}, "train.shape.from_layers=4"),
+        ({"from_layers": [1], "from_model": "m"}, "train.shape.from_model=m"),
     ],
 )
 def test_impossible_shapes_are_refused(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         CausalLMTrainee(CausalLMConfig(), target(), CausalLMShape(**values))
+
+
+def test_it_goes_on_from_a_model_that_is_there(tmp_path: Path) -> None:
+    of, first = target(), tmp_path / "first"
+    written(first, of, None)
+    trainee = CausalLMTrainee(CausalLMConfig(), of, CausalLMShape(from_model=str(first)))
+    begun = CausalLMDrafter.from_config(CausalLMConfig(model=str(first)), of).model
+    torch.testing.assert_close(logits(trainee.module, [1, 5, 9]), logits(begun, [1, 5, 9]))
+    with pytest.raises(ConfigError, match=r"train.vocabulary=5 is not possible with train.shape.f"):
+        CausalLMTrainee(CausalLMConfig(), of, CausalLMShape(from_model=str(first)), IDS)
+    with pytest.raises(ConfigError, match="32 ids and the target 40"):
+        CausalLMTrainee(CausalLMConfig(), target(vocab=40), CausalLMShape(from_model=str(first)))
 
 
 def test_a_target_without_a_model_is_refused() -> None:

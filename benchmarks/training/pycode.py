@@ -2,9 +2,12 @@
 
     python benchmarks/training/corpus.py outputs/pycode/data
     python benchmarks/training/pycode.py target --folder outputs/pycode [--steps 12000]
+    python benchmarks/training/pycode.py drafter --folder outputs/pycode [--steps 3000]
 
-Killed at any moment, the same command goes on. With fewer ``--steps`` than it began with, the learning rate
-falls earlier, so that a run can be ended when the time is up; with more, it is longer.
+The drafter learns the target's law on the same source, by ``kl`` and ``tv``; ``foredraft train`` goes on with
+it on the target's own answers. Killed at any moment, the same command goes on. With fewer ``--steps`` than
+it began with, the learning rate falls earlier, so that a run can be ended when the time is up; with more, it
+is longer.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from foredraft.framework.training.loop import Progress, fit
-from foredraft.framework.training.options import TRAPEZOID, LoopOptions
+from foredraft.framework.training.objectives import mixed, overlap
+from foredraft.framework.training.options import PRECISIONS, TRAPEZOID, LoopOptions
 
 SHAPES = {  # layers, hidden, inner, heads, key/value heads
     "target": (8, 384, 1024, 6, 2),
@@ -32,6 +36,7 @@ SHAPES = {  # layers, hidden, inner, heads, key/value heads
 }
 CONTEXT = 1024  # positions that the model has
 HELD = 24  # blocks
+OBJECTIVE = {"kl": 1.0, "tv": 1.0}
 
 
 class Blocks:
@@ -78,6 +83,34 @@ class Blocks:
         return torch.from_numpy(np.stack(rows).astype(np.int64)).to(device)
 
 
+class Taught(Blocks):
+    """The same, by a teacher's law; it is told what a score is as the drafter's alpha."""
+
+    def __init__(self, teacher: Any, *args: Any) -> None:
+        super().__init__(*args)
+        self.teacher = teacher
+
+    def loss(self, batch: Tensor) -> Tensor:
+        """The mean over places."""
+        target, logits = self._laws(batch)
+        return mixed(OBJECTIVE, target, logits, batch[:, 1:]).mean()
+
+    def held_out(self) -> dict[str, float]:
+        """``sum min(p, q)`` at temperature 1, and how often the likeliest ids are the same."""
+        laws = [self._laws(self._rows([block])) for block in self.held]
+        alphas = [overlap(p, q.float().log_softmax(-1)).mean() for p, q in laws]
+        same = [(p.argmax(-1) == q.argmax(-1)).float().mean() for p, q in laws]
+        return {
+            name: float(torch.stack(each).mean())
+            for name, each in (("score", alphas), ("same", same))
+        }
+
+    def _laws(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.inference_mode():
+            target = self.teacher(input_ids=batch[:, :-1]).logits.float().softmax(-1)
+        return target.clone(), self.module(input_ids=batch[:, :-1]).logits
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -87,10 +120,11 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--size", type=int, default=4)
+    parser.add_argument("--precision", choices=PRECISIONS, default="auto")
     given = parser.parse_args()
     options = LoopOptions(
         steps=given.steps, lr=given.lr, warmup=100, schedule=TRAPEZOID, weight_decay=0.1,
-        evaluate_every=100, keep_every=100,
+        evaluate_every=100, keep_every=100, precision=given.precision,
     )  # fmt: skip
     train(given.what, given.folder, options, given.width, given.size)
 
@@ -121,9 +155,17 @@ def train(what: str, folder: Path, options: LoopOptions, width: int, size: int) 
             with (place / "log.jsonl").open("a", encoding="utf-8") as log:
                 log.write(json.dumps({**about, **look}) + "\n")
 
-    fit(Blocks(model, ids, held, width, size, options.seed), options, place / "state", told)
+    data_of = (model, ids, held, width, size, options.seed)
+    problem = Blocks(*data_of) if what == "target" else Taught(teacher(folder), *data_of)
+    fit(problem, options, place / "state", told)
     model.half().save_pretrained(place / "model")
     tokenizer.save_pretrained(place / "model")
+
+
+def teacher(folder: Path) -> Any:
+    """The target, trained."""
+    found = LlamaForCausalLM.from_pretrained(folder / "target" / "model", dtype=torch.float32)
+    return found.eval().requires_grad_(False)
 
 
 def config_of(what: str, tokenizer: Any) -> LlamaConfig:
