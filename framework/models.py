@@ -10,6 +10,7 @@ import torch
 
 from .cache import RaggedModel, layer_kinds
 from .errors import ConfigError, InputError
+from .shipped import place
 
 if TYPE_CHECKING:
     from .targets.builtin import ModelConfig
@@ -25,7 +26,7 @@ def load_model(
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    name = _expanded(name)
+    name = place(name)
     _check_folder(name, trust_remote_code, config.group)
     device = pick_device(config.device, config.group)
     options: dict[str, Any] = {"dtype": config.dtype, "device_map": config.device_map}
@@ -49,7 +50,7 @@ def load_tokenizer(name: str, revision: str | None = None, trust_remote_code: bo
     """Loads the tokenizer beside a model, or returns None when a folder holds none."""
     from transformers import AutoTokenizer
 
-    name = _expanded(name)
+    name = place(name)
     if Path(name).is_dir() and not any(Path(name).glob("*token*")):
         return None
     try:
@@ -71,10 +72,6 @@ def pick_device(name: str, group: str = "target") -> torch.device:
             f"{group}.device={name!r} is not possible; here it must be auto or one of {', '.join(here)}."
         )
     return torch.device(name)
-
-
-def _expanded(name: str) -> str:
-    return str(Path(name).expanduser()) if name.startswith("~") else name
 
 
 def _check_folder(name: str, trust_remote_code: bool, group: str) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from .errors import ConfigError, InputError
 from .files import write_json, write_tensors
 from .interfaces import Target
+from .shipped import place
 from .strict_json import read_object
 
 WEIGHTS, CARD, IDS = "weights.safetensors", "card.json", "ids.safetensors"
@@ -148,7 +149,7 @@ def read_map(path: str, drafter: str, target: Target) -> Tensor | None:
         InputError: it is damaged, or missing.
         ConfigError: it is for another drafter or another target.
     """
-    where, folder = f"drafter.model={path}", Path(path).expanduser()
+    where, folder = f"drafter.model={path}", Path(place(path))
     if not (folder / CARD).is_file():
         return None
     card = _checked(folder, where, drafter, target)
@@ -165,7 +166,7 @@ def read_trained(path: str, drafter: str, target: Target) -> Trained:
         InputError: it is not there, damaged, or no such folder.
         ConfigError: it is for another drafter or another target.
     """
-    where, folder = f"drafter.path={path}", Path(path).expanduser()
+    where, folder = f"drafter.path={path}", Path(place(path))
     _check_folder(folder, where)
     card = _checked(folder, where, drafter, target)
     found = Trained(_tensors(folder / WEIGHTS, where), card, where)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from cli_helpers import Cli, make_cli, refused
 from helpers import cycle
+from safetensors.torch import load_file
 from torch import Tensor
 
 from foredraft.drafters.builtin import CausalLMConfig
@@ -183,14 +184,17 @@ def words(place: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize("reduced", [(), ("train.vocabulary=40",)], ids=["all ids", "some ids"])
 def test_it_learns_and_drafts(cli: Cli, place: Path, reduced: tuple[str, ...]) -> None:
     shape = ("train.shape.hidden_size=32", "train.shape.layers=1", "train.shape.heads=2")
-    done = cli(*words(place, "out=o", "train.steps=40", "train.lr=0.01", *shape, *reduced))
+    small = ("train.stored=float16", "train.steps=40", "train.lr=0.01")
+    done = cli(*words(place, "out=o", *small, *shape, *reduced))
     assert done.code == 0 and "drafter=causal_lm drafter.model=o" in done.err, done.err
     looks = json.loads(Path("o/card.json").read_text())["training"]["looks"]
     assert looks[-1]["score"] > looks[0]["score"]
     common = ["generate", "target=causal_lm", f"target.model={place / 'model'}", "prompt=add 3",
               "max_new_tokens=20"]  # fmt: skip
     plain = cli(*common, "drafter=none")
-    drafted = cli(*common, "drafter=causal_lm", "drafter.model=o")
+    kinds = {value.dtype for value in load_file("o/model.safetensors").values()}
+    assert kinds == {torch.float16}
+    drafted = cli(*common, "drafter=causal_lm", "drafter.model=o", "drafter.dtype=float32")
     assert plain.code == drafted.code == 0 and plain.out == drafted.out, drafted.err
 
 

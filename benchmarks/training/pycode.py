@@ -13,7 +13,9 @@ is longer.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from foredraft.framework.files import write_json
 from foredraft.framework.training.loop import Progress, fit
 from foredraft.framework.training.objectives import mixed, overlap
 from foredraft.framework.training.options import PRECISIONS, TRAPEZOID, LoopOptions
@@ -160,6 +163,36 @@ def train(what: str, folder: Path, options: LoopOptions, width: int, size: int) 
     fit(problem, options, place / "state", told)
     model.half().save_pretrained(place / "model")
     tokenizer.save_pretrained(place / "model")
+    write_card(place, data, about_training(options, width * size, place))
+
+
+def about_training(options: LoopOptions, tokens: int, place: Path) -> dict[str, Any]:
+    """What the log says of the run."""
+    looks = [json.loads(line) for line in (place / "log.jsonl").read_text("utf-8").splitlines()]
+    return {
+        "tokens": options.steps * tokens,
+        "options": asdict(options),
+        "command": "python benchmarks/training/pycode.py " + " ".join(sys.argv[1:]),
+        "looks": [{key: look[key] for key in ("step", "loss", "score")} for look in looks],
+    }
+
+
+def write_card(place: Path, data: Path, training: dict[str, Any]) -> None:
+    """What it was trained on and how; every file with its licence and hash is in ``sources.jsonl.gz``."""
+    lines = (data / "files.jsonl").read_text("utf-8")
+    files = [json.loads(line) for line in lines.splitlines()]
+    packages: dict[str, dict[str, Any]] = {}
+    for one in files:
+        about = {"version": one["version"], "license": one["license"], "files": 0}
+        packages.setdefault(one["package"], about)["files"] += 1
+    card = {
+        "model": f"pycode {place.name}", "license": "Apache-2.0", "training": training,
+        "files": len(files), "held out": sum(one["held_out"] for one in files),
+        "packages": dict(sorted(packages.items())),
+    }  # fmt: skip
+    write_json(place / "model" / "card.json", card)
+    with gzip.GzipFile(place / "model" / "sources.jsonl.gz", "wb", mtime=0) as packed:
+        packed.write(lines.encode())
 
 
 def teacher(folder: Path) -> Any:

@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..fetch import cache_folder
 from ..interfaces import Drafter, Target
 from ..observing import versions
+from ..shipped import place
 from .profiling import Plan, measure
 from .steps import StepTimes
 from .table import BatchTimes, TimeTable
@@ -137,7 +138,7 @@ def _plain(plan: Plan) -> dict[str, Any]:
 
 def _stamp(model: object) -> dict[str, Any]:
     """Of weights in a folder: their sizes and dates, for other weights may come to lie there."""
-    folder = Path(str(model)).expanduser() if model else None
+    folder = Path(place(str(model))) if model else None
     if folder is None or not folder.is_dir():
         return {}
     files = sorted(folder.glob("*.safetensors"))

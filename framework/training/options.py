@@ -11,6 +11,7 @@ from ..errors import ConfigError
 COSINE, TRAPEZOID = "cosine", "trapezoid"
 SCHEDULES = (COSINE, TRAPEZOID)
 PRECISIONS = ("auto", "float32", "bfloat16")
+STORED = ("float32", "bfloat16", "float16")
 
 
 @dataclass
@@ -79,6 +80,7 @@ class TrainOptions(LoopOptions):
         width: tokens of a text that are kept, the last ones of prompt and answer.
         held_out: one prompt in so many is not trained on.
         shards_mb: the most megabytes of hidden states on the disk; texts beyond are left out.
+        stored: what the weights are written as.
     """
 
     lr: float = 3e-3
@@ -90,6 +92,7 @@ class TrainOptions(LoopOptions):
     width: int = 512
     held_out: int = 8
     shards_mb: int = 4096
+    stored: str = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,6 +101,7 @@ class TrainOptions(LoopOptions):
         check_whole("train.width", self.width, 4, 1 << 20)
         check_whole("train.held_out", self.held_out, 2, 10**6)
         check_whole("train.shards_mb", self.shards_mb, 1, 10**8)
+        check_choice("train.stored", self.stored, STORED)
         if self.vocabulary is not None:
             check_whole("train.vocabulary", self.vocabulary, 2, 10**7)
         for name, weight in self.objective.items():

@@ -70,6 +70,7 @@ class Training:
             problem, texts = self._problem(engine, in_turns(self._answers(engine)))
             progress = fit(problem, self.asked.options, self.work / "state", self._step)
             card = self._card(problem, progress, texts)
+            problem.module.to(getattr(torch, self.asked.options.stored))
             problem.trainee.write(self.asked.out, card)
             return card
 
