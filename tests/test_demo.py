@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from cli_helpers import make_cli, refused
 
 from foredraft.framework.bench.measure import Difference, Sample, verdict, worst_difference
 from foredraft.framework.bench.trace import trace
-from foredraft.framework.cli.demo import SIDES
+from foredraft.framework.cli.demo_shows import SIDES, shows
 from foredraft.framework.records import Round, RowOutcome
 from foredraft.framework.targets.table import NumberTokenizer
 from foredraft.framework.testing.tiny import tiny_model
@@ -80,7 +79,6 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_prompts_are_shipped() -> None:
-    import foredraft.framework.bench as bench
-
-    lines = (Path(bench.__path__[0]) / "prompts.jsonl").read_text("utf-8").splitlines()
-    assert {json.loads(line)["kind"] for line in lines} == {"open question", "summary", "code edit"}
+    own, chat = [show.read() for show in shows([])]
+    assert {one["kind"] for one in chat} == {"open question", "summary", "code edit"}
+    assert {one["kind"] for one in own} == {"class", "tests", "script"}

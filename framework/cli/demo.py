@@ -1,11 +1,10 @@
-"""``foredraft demo``: the default model alone and with six drafters, measured side by side."""
+"""``foredraft demo``: models that come along, alone and with drafters, measured side by side."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +14,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..errors import ConfigError
+from .demo_shows import Prompts, Show, Sides, shows
 from .options import OneLineParser
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
-# Each row: the name shown, then what is chosen through config. `{small}` is a folder that holds two
-# thirds of the target's layers, as a stand-in for a small model of the same family; `{exit}` is four
-# fifths of its depth.
-SIDES = {
-    "prompt_lookup": ("drafter=prompt_lookup", "policy.gamma=6"),
-    "ngram": ("drafter=ngram", "drafter.order=4", "policy.gamma=3"),
-    "bigram": ("drafter=bigram", "policy.gamma=2"),
-    "early_exit": ("drafter=early_exit", "drafter.layers={exit}", "policy.gamma=2"),
-    "causal_lm": ("drafter=causal_lm", "drafter.model={small}", "policy.gamma=2"),
-    "quantized": ("drafter=quantized", "policy.gamma=4"),
-}
 # Heading: key of a row, digits shown.
 COLUMNS = {
     "tau": ("tau", 2),
@@ -50,31 +39,47 @@ def demo(argv: list[str]) -> int:
     console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 100)
     from transformers.utils import logging
 
-    from ..api import load
-    from ..targets.causal_lm import CausalLM
-
     logging.set_verbosity_error()
     if options.tokens < 2:
         raise ConfigError(
             f"--tokens {options.tokens} is not possible; it must be a whole number from 2."
         )
-    chosen = options.overrides or ["target=smollm2"]
-    reference = load("drafter=none", *chosen)
+    rows: list[dict[str, Any]] = []
+    for show in shows(options.overrides):
+        rows += [{"target": show.target[0], **row} for row in _shown(show, options, console)]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+    return 0
+
+
+def _shown(show: Show, options: Any, console: Console) -> list[dict[str, Any]]:
+    """One target: measured, and unless JSON is wanted shown."""
+    from ..api import load
+    from ..targets.causal_lm import CausalLM
+
+    reference = load("drafter=none", *show.target)
     if not isinstance(reference.parts.target, CausalLM):
-        raise ConfigError(f"{chosen[0]} is not possible; the demo needs a transformers target.")
-    plain = load("drafter=none", "policy.gamma=0", *chosen, "target.kernels=tuned")
-    prompts = _prompts()
+        raise ConfigError(
+            f"{show.target[0]} is not possible; the demo needs a transformers target."
+        )
+    plain = load("drafter=none", "policy.gamma=0", *show.target, "target.kernels=tuned")
+    prompts = show.read()
     ids = [plain.request(entry["prompt"]).prompt for entry in prompts]
     with tempfile.TemporaryDirectory() as folder:
         results = _measure(
-            plain, reference.parts.target.model, ids, options.tokens, Path(folder), console
+            plain,
+            reference.parts.target.model,
+            show.sides,
+            ids,
+            options.tokens,
+            Path(folder),
+            console,
         )
-    if options.json:
-        print(json.dumps(results["rows"], indent=1))
-        return 0
-    console.print(_table(results["rows"]))
-    _figure(plain, prompts, results, console)
-    return 0
+    rows: list[dict[str, Any]] = results["rows"]
+    if not options.json:
+        console.print(_table(show.title, rows))
+        _figure(plain, prompts, show.traced, results, console)
+    return rows
 
 
 def _parser() -> OneLineParser:
@@ -89,19 +94,15 @@ def _parser() -> OneLineParser:
     return parser
 
 
-def _prompts() -> list[dict[str, str]]:
-    text = resources.files("foredraft.framework.bench").joinpath("prompts.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
-
-
 def _measure(
-    plain: Engine, model: Any, ids: list[list[int]], tokens: int, folder: Path, console: Console
-) -> dict[str, Any]:
+    plain: Engine, model: Any, chosen: Sides, ids: list[list[int]], tokens: int, folder: Path,
+    console: Console,
+) -> dict[str, Any]:  # fmt: skip
     """Runs every side over every prompt, plain decoding first and last, and makes the rows."""
     from ..bench.measure import run_engine, run_generate
     from ..bench.rows import row
 
-    total = len(SIDES) + 3
+    total = len(chosen) + 3
     with _progress(console) as progress:
         task = progress.add_task("", total=total)
 
@@ -115,7 +116,7 @@ def _measure(
         generate = run_generate(model, ids, tokens)
         samples = {}
         engines = {}
-        for name, overrides in SIDES.items():
+        for name, overrides in chosen.items():
             step(name)
             engines[name] = _engine(plain, overrides, folder)
             samples[name] = run_engine(engines[name], ids, max_new_tokens=tokens)
@@ -123,7 +124,7 @@ def _measure(
         again = run_engine(plain, ids, max_new_tokens=tokens)
     best = min(first, again, key=lambda sample: sample.seconds)
     sides = {"plain loop": (plain, best), "generate": (None, generate)}
-    sides |= {name: (engines[name], samples[name]) for name in SIDES}
+    sides |= {name: (engines[name], samples[name]) for name in chosen}
     rows = [
         row(n, engine, sample, best, generate, ids, model) for n, (engine, sample) in sides.items()
     ]
@@ -148,8 +149,8 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Greedy, batch 1", caption=_caption(), box=SIMPLE_HEAD, pad_edge=False)
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title, caption=_caption(), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("side", no_wrap=True)
     for heading in COLUMNS:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -171,15 +172,13 @@ def _caption() -> str:
 
 
 def _figure(
-    plain: Engine, prompts: list[dict[str, str]], results: dict[str, Any], console: Console
+    plain: Engine, prompts: Prompts, side: str, results: dict[str, Any], console: Console
 ) -> None:
-    """The last prompt's answer as the paper's Figure 1, drafted by prompt lookup."""
+    """The last prompt's answer as the paper's Figure 1."""
     from ..bench.trace import legend, trace
 
-    rounds = results["samples"]["prompt_lookup"].rounds
+    rounds = results["samples"][side].rounds
     last = [r for r in rounds if r.rows[0].request == len(prompts) - 1]
-    console.print(
-        f"\n[bold]{prompts[-1]['kind']}[/bold], drafted by prompt_lookup, one line per round:"
-    )
+    console.print(f"\n[bold]{prompts[-1]['kind']}[/bold], drafted by {side}, one line per round:")
     console.print(trace(last, plain.tokenizer))
     console.print(legend())
