@@ -25,6 +25,7 @@ from policies import CONVERSATION
 from foredraft.framework import Engine, load
 from foredraft.framework.bench.measure import Sample, run_engine, run_generate
 from foredraft.framework.metrics import Metrics, total
+from foredraft.framework.params import SamplingParams
 from foredraft.framework.replaying.choices import choose
 from foredraft.framework.theory import measured_speedup, speedup, tokens_by_position
 from foredraft.framework.times.profiling import Plan, measure
@@ -108,7 +109,10 @@ def cell(
     given: argparse.Namespace,
 ) -> dict[str, Any]:
     """All sides over the same prompts."""
-    options = {"max_new_tokens": given.tokens, "temperature": temperature}
+    options = {
+        "max_new_tokens": given.tokens,
+        "sampling": SamplingParams(temperature=temperature),
+    }
     sides = {PLAIN: side(plain, 0, options), AGAIN: side(plain, 0, options)}
     if temperature == 0:
         model = plain.parts.target.model  # type: ignore[attr-defined]

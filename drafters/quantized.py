@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ..framework.errors import ConfigError
 from ..framework.interfaces import Target
@@ -24,4 +26,11 @@ class Quantized(CausalLMDrafter):
                 f"drafter=quantized is not possible with target {type(target).__name__}; it copies the "
                 "weights of a transformers model (target=causal_lm or target=smollm2)."
             )
-        super().__init__(tune(quantize_int8(target.model)), target, target.tokenizer)
+        copied = quantize_int8(target.model, _dtype(target.model))
+        super().__init__(tune(copied), target, target.tokenizer)
+
+
+def _dtype(model: Any) -> torch.dtype:
+    """Of what is not int8: on a CPU, attention and norms are slow in bfloat16."""
+    on_cpu = model.device.type == "cpu"
+    return torch.float32 if on_cpu and model.dtype == torch.float32 else torch.bfloat16

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .linear import speed_up_linears
+from .linear import Int8Linear, joined_int8, rounding, speed_up_linears
 
 STEADY_ROPES = ("default", "linear", "llama3")
 """Rotary embeddings that are a function of the position alone."""
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
+LINEAR = nn.Linear, Int8Linear
 _made: WeakKeyDictionary[nn.Module, Lean] = WeakKeyDictionary()
 
 
@@ -104,7 +105,7 @@ class Lean(nn.Module):
         found = self(tokens, places, mask, caches, count - 1)[0].float()
         if found.shape != expected.shape:
             return False
-        step = max(1e-4, 16 * torch.finfo(model.dtype).eps)
+        step = max(1e-4, 16 * rounding(model, model.dtype))
         return bool((found - expected).abs().max() <= step * max(1.0, float(expected.abs().max())))
 
     def _turns(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
@@ -161,8 +162,10 @@ class _Nothing:
         return keys, values
 
 
-def fused(*layers: nn.Linear) -> nn.Linear:
+def fused(*layers: Any) -> nn.Module:
     """One linear layer for several with the same input; their weights become views of its own."""
+    if isinstance(layers[0], Int8Linear):
+        return joined_int8(layers)
     whole = nn.Linear(layers[0].in_features, 1, layers[0].bias is not None, device="meta")
     whole.out_features = sum(layer.out_features for layer in layers)
     for name in ("weight", "bias") if layers[0].bias is not None else ("weight",):
@@ -191,7 +194,7 @@ def _like_llama(model: Any) -> bool:
         getattr(config, "hidden_act", None) == "silu"
         and not getattr(config, "sliding_window", None)
         and getattr(base.rotary_emb, "rope_type", None) in STEADY_ROPES
-        and isinstance(model.get_output_embeddings(), nn.Linear)
+        and isinstance(model.get_output_embeddings(), LINEAR)
         and len({(p.device, p.dtype) for p in model.parameters()}) == 1
         and all(_plain_layer(layer) for layer in base.layers)
     )
@@ -214,6 +217,7 @@ def _plain_layer(layer: Any) -> bool:
 
 
 def _alike(layers: Sequence[Any]) -> bool:
-    return all(isinstance(one, nn.Linear) for one in layers) and (
-        len({one.bias is None for one in layers}) == 1
-    )
+    kinds = {
+        (isinstance(one, Int8Linear), one.bias is None) for one in layers if isinstance(one, LINEAR)
+    }
+    return len(kinds) == 1 and all(isinstance(one, LINEAR) for one in layers)

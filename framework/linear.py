@@ -183,6 +183,28 @@ class Int8Linear(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
+def rounding(model: nn.Module, dtype: torch.dtype) -> float:
+    """The relative step that a model's sums are rounded to: int8 layers take in bfloat16."""
+    coarse = any(isinstance(part, Int8Linear) for part in model.modules())
+    return torch.finfo(torch.bfloat16 if coarse else dtype).eps
+
+
+def joined_int8(layers: Sequence[Int8Linear]) -> Int8Linear:
+    """One layer for several with the same input, whose weights become views of its own."""
+    whole = copy.copy(layers[0])
+    whole._buffers = dict(whole._buffers)
+    whole.out_features = sum(layer.out_features for layer in layers)
+    for name in ("qweight", "scale", "bias"):
+        if getattr(layers[0], name) is None:
+            continue
+        joined = torch.cat([getattr(layer, name) for layer in layers])
+        parts = joined.split([layer.out_features for layer in layers])
+        for layer, part in zip(layers, parts, strict=True):
+            setattr(layer, name, part)
+        setattr(whole, name, joined)
+    return whole
+
+
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return int8 ``(out, in)``, bfloat16 scales ``(out,)`` (a zero row: 1), divided as stored."""
     top = weight.abs().amax(dim=1).float() / 127

@@ -10,6 +10,7 @@ import torch
 
 from .cache import RaggedModel, layer_kinds
 from .errors import ConfigError, InputError
+from .linear import rounding
 from .shipped import place
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ def _probe(model: Any, name: str) -> None:
         ) from error
     gap = (pieces - whole[:, 3:5]).abs().max()
     # A few thousand rounding steps of the largest logit: far above rounding, far below a wrong mask.
-    tolerance = min(4096 * torch.finfo(model.dtype).eps, 0.05) * max(1.0, float(whole.abs().max()))
+    step = min(4096 * rounding(model, model.dtype), 0.05)
+    tolerance = step * max(1.0, float(whole.abs().max()))
     if not bool(gap <= tolerance):
         raise ConfigError(f"{name} does not honour a per-row mask (its logits differ by {float(gap):.2g}), "
                           "so speculative decoding would change its output.")  # fmt: skip

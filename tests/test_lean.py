@@ -21,6 +21,7 @@ from foredraft.framework.cache import RaggedModel
 from foredraft.framework.interfaces import Drafter
 from foredraft.framework.kernels import tune
 from foredraft.framework.lean import Lean, lean_of, make_lean
+from foredraft.framework.linear import Int8Linear
 from foredraft.framework.requests import Answer
 from foredraft.framework.targets.causal_lm import CausalLM
 from foredraft.framework.testing.tiny import KINDS, tiny_model
@@ -90,12 +91,20 @@ def storages(module: nn.Module | None) -> set[int]:
     return {p.untyped_storage().data_ptr() for p in module.parameters()}
 
 
-def test_a_copy_of_the_model_is_not_lean_by_itself() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_copy_of_the_model_is_not_lean_by_itself(dtype: torch.dtype) -> None:
     """An int8 copy with the lean forward of its original would draft as the target does, at its price."""
-    model = lean()
+    model = lean(dtype=dtype)
     assert lean_of(copy.deepcopy(model)) is None
     drafter = Quantized(QuantizedConfig(), CausalLM(model))
-    assert lean_of(drafter.model) is None
+    own = lean_of(drafter.model)
+    assert own is not None and own is not lean_of(model)
+    assert drafter.model.dtype == dtype
+    kinds = {type(part) for part in own.modules()}
+    assert Int8Linear in kinds and nn.Linear not in kinds
+    held = {name: value.untyped_storage().data_ptr() for name, value in own.named_buffers()}
+    shared = {value.untyped_storage().data_ptr() for value in drafter.model.buffers()}
+    assert {at for name, at in held.items() if "weight" in name} <= shared
 
 
 def test_it_goes_with_its_model() -> None:
