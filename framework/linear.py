@@ -198,7 +198,7 @@ def joined_int8(layers: Sequence[Int8Linear]) -> Int8Linear:
         if getattr(layers[0], name) is None:
             continue
         joined = torch.cat([getattr(layer, name) for layer in layers])
-        parts = joined.split([layer.out_features for layer in layers])
+        parts = torch.split(joined, [layer.out_features for layer in layers])
         for layer, part in zip(layers, parts, strict=True):
             setattr(layer, name, part)
         setattr(whole, name, joined)
