@@ -123,7 +123,9 @@ def test_the_card_says_what_was_done(whole: Path) -> None:
     )
     assert training["task"]["source"] == "file"
     assert training["options"]["objective"] == {"kl": 1.0, "tv": 1.0}
-    assert [look["step"] for look in training["looks"]] == [6, STEPS]
+    assert [look["step"] for look in training["looks"]] == [0, 6, STEPS]
+    scores = {look["step"]: look["score"] for look in training["looks"]}
+    assert scores[training["best_step"]] == max(scores.values())
 
 
 def answered_ids(folder: Path) -> list[int]:
@@ -152,8 +154,12 @@ def test_the_card_has_alphas_of_all_that_was_held_out_and_of_each_group(whole: P
     for position in range(2):
         among = sorted((held["sums"][position], held["tales"][position]))
         assert among[0] - 1e-4 <= held["all"][position] <= among[1] + 1e-4
-        last = card["training"]["looks"][-1][f"alpha {position + 1}"]
-        assert held["all"][position] == pytest.approx(last, abs=1e-4)
+        (best,) = [
+            look
+            for look in card["training"]["looks"]
+            if look["step"] == card["training"]["best_step"]
+        ]
+        assert held["all"][position] == pytest.approx(best[f"alpha {position + 1}"], abs=1e-4)
 
 
 def test_the_command_shows_the_alphas_and_how_to_use_it(
@@ -190,6 +196,21 @@ def test_it_learns(cli: Cli, place: Path) -> None:
     assert many["loss"] < few["loss"] * 0.9
 
 
+def test_a_training_that_only_worsens_writes_where_it_began(cli: Cli, place: Path) -> None:
+    """With a rate that throws the weights about, the card and the weights are those before any step."""
+    for out, rate in (("bad", "train.lr=9"), ("start", "train.lr=1e-9")):
+        assert cli(*words_for(place, f"out={out}", rate, "train.warmup=0")).code == 0
+    bad, start = card_of(Path("bad")), card_of(Path("start"))
+    scores = [look["score"] for look in bad["training"]["looks"]]
+    assert scores[0] > max(scores[1:]) + 0.03 and bad["training"]["best_step"] == 0
+    assert bad["held_out"] == start["held_out"]
+    assert bad["held_out"]["all"][0] == pytest.approx(
+        bad["training"]["looks"][0]["alpha 1"], abs=1e-4
+    )
+    found = [load_file(Path(out, "weights.safetensors"))["weight"] for out in ("bad", "start")]
+    assert torch.allclose(*found, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_targets_of_other_precision_are_trained_for(
     cli: Cli, place: Path, tmp_path: Path, dtype: torch.dtype
@@ -209,7 +230,7 @@ def test_texts_shorter_than_the_furthest_guess_do_not_end_it(cli: Cli, place: Pa
 def test_every_objective_can_be_asked_for(cli: Cli, place: Path, objective: str) -> None:
     assert cli(*words_for(place, "out=o", f"train.objective={objective}")).code == 0
     looks = card_of(Path("o"))["training"]["looks"]
-    assert len(looks) == 2 and all(0 < look["loss"] < 20 for look in looks)
+    assert len(looks) == 3 and all(0 < look["loss"] < 20 for look in looks[1:])
 
 
 def test_a_folder_in_use_is_refused(cli: Cli, place: Path) -> None:
@@ -354,7 +375,7 @@ def test_ended_by_patience_it_comes_to_the_same_end_again(
     words = words_for(place, "out=o", "train.patience=2", "train.evaluate_every=1")
     assert cli(*words).code == 0
     before, card = Path("o/weights.safetensors").read_bytes(), card_of(Path("o"))
-    assert card["training"]["steps"] == 3
+    assert card["training"]["steps"] == 2 and card["training"]["best_step"] == 0
     assert cli(*words).code == 0
     assert Path("o/weights.safetensors").read_bytes() == before and card_of(Path("o")) == card
 

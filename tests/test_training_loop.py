@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from foredraft.framework.errors import ConfigError, InputError
@@ -16,6 +18,7 @@ from foredraft.framework.training.loop import Progress, fit, optimizer_of
 from foredraft.framework.training.options import LoopOptions
 from foredraft.framework.training.schedule import rate
 
+ONE_STATE = {"weights.safetensors", "moments.safetensors", "state.json"}
 QUICK = {"steps": 24, "lr": 0.05, "warmup": 4, "evaluate_every": 6, "keep_every": 4}
 
 
@@ -40,6 +43,13 @@ class Line:
             return {"score": next(self.scores)}
         with torch.no_grad():
             return {"score": -float(self.loss(self.batch(10**6)))}
+
+
+class Peaked(Line):
+    """Judged by how near its error is to some value: best on the way, and worse at the end."""
+
+    def held_out(self) -> dict[str, float]:
+        return {"score": -abs(super().held_out()["score"] + 1 / 3)}
 
 
 class Killed(Exception):
@@ -68,8 +78,9 @@ def test_it_learns_and_says_how_it_goes(tmp_path: Path) -> None:
     before = line.held_out()["score"]
     progress = fit(line, options(steps=120), tmp_path)
     assert progress.step == 120 and not line.module.training
-    assert [look["step"] for look in progress.looks] == list(range(6, 121, 6))
-    assert progress.looks[-1]["loss"] < progress.looks[0]["loss"] / 3
+    assert [look["step"] for look in progress.looks] == list(range(0, 121, 6))
+    assert progress.looks[0] == {"step": 0, "score": before}
+    assert progress.looks[-1]["loss"] < progress.looks[1]["loss"] / 3
     assert progress.best is not None and progress.best[0] > before / 5
     assert progress.best[0] == max(look["score"] for look in progress.looks)
 
@@ -94,21 +105,77 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, kill: int, sche
     assert progress.best == expected.best
 
 
+def seen_at(looks: dict[int, nn.Module], problem: Line) -> Any:
+    """Keeps a copy of the module as it was at each look."""
+
+    def looked(progress: Progress) -> None:
+        looks[progress.step] = copy.deepcopy(problem.module)
+
+    return looked
+
+
+def test_the_weights_are_those_of_the_best_look(tmp_path: Path) -> None:
+    peaked, looks = Peaked(), dict[int, nn.Module]()
+    progress = fit(peaked, options(), tmp_path, looked=seen_at(looks, peaked))
+    assert progress.best is not None and 0 < progress.best[1] < 24
+    assert same(peaked.module, looks[progress.best[1]]) and not same(peaked.module, looks[24])
+    assert peaked.held_out()["score"] == progress.best[0]
+    again = Peaked()
+    assert fit(again, options(), tmp_path).best == progress.best
+    assert same(again.module, peaked.module)
+
+
+@pytest.mark.parametrize("kill", [7, 11, 13, 20, 23])
+def test_killed_behind_the_best_look_it_ends_with_those_weights(tmp_path: Path, kill: int) -> None:
+    """The best look is at step 6, between two states: the first kill is before it is on the disk."""
+    chosen = options(keep_every=5)
+    whole, cut, again = Peaked(), Peaked(), Peaked()
+    expected = fit(whole, chosen, tmp_path / "whole")
+    assert expected.best is not None and expected.best[1] == 6
+    with pytest.raises(Killed):
+        fit(cut, chosen, tmp_path / "cut", killed_at(kill))
+    progress = fit(again, chosen, tmp_path / "cut")
+    assert same(whole.module, again.module)
+    assert progress.best == expected.best and progress.looks == expected.looks
+    states_of = [tmp_path / name / "step-0000024" for name in ("whole", "cut")]
+    for name in [*ONE_STATE, "best.safetensors"]:
+        assert (states_of[0] / name).read_bytes() == (states_of[1] / name).read_bytes()
+
+
+def test_of_a_training_that_only_worsens_the_start_is_left(tmp_path: Path) -> None:
+    line, start = Line([float(-n) for n in range(9)]), Line()
+    assert fit(line, options(), tmp_path).best == (0.0, 0)
+    assert same(line.module, start.module)
+
+
+def test_weights_that_run_away_are_one_sentence(tmp_path: Path) -> None:
+    line = Line()
+    line.loss = lambda batch: Line.loss(line, batch) * float("nan")  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"steps up to 6 is nan: .* smaller train.lr"):
+        fit(line, options(), tmp_path)
+
+
 def test_only_the_newest_state_is_kept(tmp_path: Path) -> None:
-    fit(Line(), options(), tmp_path)
+    fit(Line([0.0, 1.0, 2.0, 3.0, 4.0]), options(), tmp_path)
     assert [place.name for place in tmp_path.iterdir()] == ["step-0000024"]
+    assert {place.name for place in (tmp_path / "step-0000024").iterdir()} == ONE_STATE
+
+
+def test_best_weights_are_kept_beside_others(tmp_path: Path) -> None:
+    fit(Peaked(), options(), tmp_path)
     names = {place.name for place in (tmp_path / "step-0000024").iterdir()}
-    assert names == {"weights.safetensors", "moments.safetensors", "state.json"}
+    assert names == {*ONE_STATE, "best.safetensors"}
 
 
+@pytest.mark.parametrize("call", [2, 3], ids=["moments", "best weights"])
 def test_a_full_disk_is_one_sentence_and_leaves_the_state_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
-    """The second state cannot be written: its weights can, its moments cannot."""
+    """The second state cannot be written: its weights can, its moments or its best weights cannot."""
     real, calls = states.save_file, itertools.count()
 
     def full(tensors: Any, path: Path) -> None:
-        if next(calls) == 1:
+        if next(calls) == call:
             Path(path).write_bytes(b"half of")
             raise OSError(28, "No space left on device")
         real(tensors, path)
@@ -117,10 +184,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_state_before(
     with pytest.raises(
         InputError, match=r"step-0000008 cannot be written: .*No space left on device"
     ):
-        fit(Line(), options(), tmp_path)
+        fit(Peaked(), options(), tmp_path)
     assert [place.name for place in tmp_path.iterdir()] == ["step-0000004"]
     monkeypatch.setattr(states, "save_file", real)
-    again, whole = Line(), Line()
+    again, whole = Peaked(), Peaked()
     fit(again, options(), tmp_path)
     fit(whole, options(), tmp_path / "whole")
     assert same(again.module, whole.module)
@@ -135,14 +202,25 @@ def test_what_a_kill_left_half_written_is_not_taken_up(tmp_path: Path) -> None:
     assert steps[0] == 5
 
 
-@pytest.mark.parametrize("broken", ["weights.safetensors", "moments.safetensors", "state.json"])
-def test_a_broken_state_is_refused(tmp_path: Path, broken: str) -> None:
-    fit(Line(), options(), tmp_path)
+@pytest.mark.parametrize("broken", [*ONE_STATE, "best.safetensors"])
+@pytest.mark.parametrize("size", [20, None], ids=["cut", "gone"])
+def test_a_broken_state_is_refused(tmp_path: Path, broken: str, size: int | None) -> None:
+    fit(Peaked(), options(), tmp_path)
     place = tmp_path / "step-0000024" / broken
-    place.write_bytes(place.read_bytes()[:20])
+    whole = place.read_bytes()
+    place.unlink()
+    if size is not None:
+        place.write_bytes(whole[:size])
     with pytest.raises(InputError, match="step-0000024 is no state of this run") as error:
-        fit(Line(), options(), tmp_path)
+        fit(Peaked(), options(), tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_best_weights_of_another_module_are_refused(tmp_path: Path) -> None:
+    fit(Peaked(), options(), tmp_path)
+    save_file({"0.weight": torch.zeros(8, 2)}, tmp_path / "step-0000024/best.safetensors")
+    with pytest.raises(InputError, match=r"no state of this run: best.safetensors has other"):
+        fit(Peaked(), options(), tmp_path)
 
 
 def test_a_state_of_another_module_is_refused(tmp_path: Path) -> None:
@@ -154,8 +232,15 @@ def test_a_state_of_another_module_is_refused(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_looks_get_no_better(tmp_path: Path) -> None:
-    progress = fit(Line([1.0, 3.0, 2.0, 2.5, 9.0]), options(patience=2, steps=60), tmp_path)
+    scores = [0.5, 1.0, 3.0, 2.0, 2.5, 9.0]
+    progress = fit(Line(scores), options(patience=2, steps=60), tmp_path)
     assert progress.step == 24 and progress.best == (3.0, 12)
+
+
+def test_patience_counts_from_the_look_before_training(tmp_path: Path) -> None:
+    line, start = Line([5.0, 1.0, 2.0, 9.0]), Line()
+    progress = fit(line, options(patience=2, steps=60), tmp_path)
+    assert progress.step == 12 and progress.best == (5.0, 0) and same(line.module, start.module)
 
 
 def test_accumulated_batches_make_one_step(tmp_path: Path) -> None:
@@ -194,6 +279,16 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     fit(again, options(), tmp_path / "cut")
     first, last = again.module.get_submodule("0"), again.module.get_submodule("2")
     assert first.weight is last.weight and same(whole.module, again.module)
+
+
+def test_best_tied_weights_are_kept_once_and_stay_tied(tmp_path: Path) -> None:
+    tied, start = Tied(), Tied()
+    tied.scores = iter([9.0, 1.0, 2.0, 3.0, 4.0])
+    fit(tied, options(), tmp_path)
+    first, last = tied.module.get_submodule("0"), tied.module.get_submodule("2")
+    assert first.weight is last.weight and same(tied.module, start.module)
+    kept = load_file(tmp_path / "step-0000024/best.safetensors")
+    assert kept.keys() == {"0.weight", "0.bias", "2.bias", "3.weight", "3.bias"}
 
 
 def test_the_cosine_rises_and_falls_to_a_tenth() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,9 +16,10 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from ..errors import InputError
 from .options import LoopOptions
 from .schedule import rate
-from .state import load_state, save_state
+from .state import Weights, load_state, put_back, save_state, weights_of
 
 BETAS = (0.9, 0.95)
 
@@ -44,14 +46,17 @@ class Progress:
     Args:
         step: steps made.
         loss: the mean over the steps since the last look.
-        looks: what ``held_out`` said, with the step and the loss of each.
-        best: the highest score so far, and the step it was reached at.
+        looks: what ``held_out`` said, with the step and the loss of each; the first is before any step, and
+            has no loss.
+        best: the highest score so far, and the step it was reached at: of equal ones the first.
+        weights: those that had it.
     """
 
     step: int = 0
     loss: float = float("nan")
     looks: list[dict[str, float]] = field(default_factory=list)
     best: tuple[float, int] | None = None
+    weights: Weights = field(default_factory=dict, repr=False, compare=False)
 
     def stale(self, patience: int | None) -> bool:
         """Whether the last ``patience`` looks were none better than the best."""
@@ -60,30 +65,37 @@ class Progress:
         return sum(look["step"] > self.best[1] for look in self.looks) >= patience
 
 
+Told = Callable[[Progress], None]
+
+
+def _unheard(progress: Progress) -> None:
+    """What hears nothing."""
+
+
 def fit(
-    problem: Problem,
-    options: LoopOptions,
-    folder: Path,
-    told: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
-    """Fits the module, from the newest state in ``folder`` if there is one.
+    problem: Problem, options: LoopOptions, folder: Path, told: Told = _unheard,
+    looked: Told = _unheard,
+) -> Progress:  # fmt: skip
+    """Fits the module, from the newest state in ``folder`` if there is one, and leaves it with the weights
+    of the best look.
 
     Args:
         told: hears of each step.
+        looked: hears of each look, before a state knows of it: what it fails to write comes again.
 
     Raises:
-        InputError: a state cannot be written or read.
+        InputError: a state cannot be written or read, or the loss is no number any more.
     """
     module = problem.module
+    device = next(module.parameters()).device
     accelerator = Accelerator(
-        cpu=next(module.parameters()).device.type == "cpu",
-        mixed_precision="bf16" if _bfloat16(options, module) else "no",
+        cpu=device.type == "cpu", mixed_precision="bf16" if _bfloat16(options, module) else "no"
     )
     optimizer = optimizer_of(module, options)
-    about = load_state(folder, module, optimizer)
-    progress = _taken_up(about)
-    device = next(module.parameters()).device
-    losses = [torch.tensor(loss, device=device) for loss in (about or {}).get("losses", ())]
+    progress, since = _taken_up(load_state(folder, module, optimizer))
+    losses = [torch.tensor(loss, device=device) for loss in since]
+    if not progress.looks:
+        _look(problem, progress, looked)
     module.train()
     while progress.step < options.steps and not progress.stale(options.patience):
         for group in optimizer.param_groups:
@@ -92,11 +104,13 @@ def fit(
         progress.step += 1
         last = progress.step == options.steps
         if last or progress.step % options.evaluate_every == 0:
-            _look(problem, progress, float(torch.stack(losses).mean()))
+            progress.loss = _checked(float(torch.stack(losses).mean()), progress.step)
+            _look(problem, progress, looked)
             losses = []
         if last or progress.step % options.keep_every == 0:
-            save_state(folder, progress.step, module, optimizer, _about(progress, losses))
+            _keep(folder, module, optimizer, progress, losses)
         told(progress)
+    put_back(module, progress.weights)
     module.eval()
     return progress
 
@@ -131,29 +145,56 @@ def _step(
     return torch.stack(losses).mean()
 
 
-def _look(problem: Problem, progress: Progress, loss: float) -> None:
+def _look(problem: Problem, progress: Progress, looked: Told) -> None:
     problem.module.eval()
-    with torch.inference_mode():
+    with (
+        torch.no_grad()
+    ):  # not inference mode: what a module keeps of its first call is used in training
         found = problem.held_out()
     problem.module.train()
-    progress.loss = loss
-    progress.looks.append({"step": progress.step, "loss": loss, **found})
-    if progress.best is None or found["score"] > progress.best[0]:
+    loss = {"loss": progress.loss} if progress.step else {}
+    progress.looks.append({"step": progress.step, **loss, **found})
+    best = progress.best
+    if best is None or isnan(best[0]) or found["score"] > best[0]:
         progress.best = found["score"], progress.step
+        progress.weights = weights_of(problem.module)
+    looked(progress)
 
 
-def _about(progress: Progress, losses: list[Tensor]) -> dict[str, Any]:
+def _checked(loss: float, step: int) -> float:
+    if not isfinite(loss):
+        raise InputError(
+            f"the loss of the steps up to {step} is {loss}: weights have run away; a smaller train.lr or "
+            "train.clip, in a new folder, may keep them."
+        )
+    return loss
+
+
+def _keep(
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    losses: list[Tensor],
+) -> None:
     since = torch.stack(losses).tolist() if losses else []  # the last look
-    return {"looks": progress.looks, "best": progress.best, "losses": since}
+    about = {"looks": progress.looks, "best": progress.best, "losses": since}
+    newest = progress.best is not None and progress.best[1] == progress.step
+    best = None if newest else progress.weights
+    save_state(folder, progress.step, module, optimizer, about, best)
 
 
-def _taken_up(about: dict[str, Any] | None) -> Progress:
-    if about is None:
-        return Progress()
-    best = about["best"] and (float(about["best"][0]), int(about["best"][1]))
-    looks = about["looks"]
-    loss = looks[-1]["loss"] if looks else float("nan")
-    return Progress(int(about["step"]), loss, looks, best or None)
+def _taken_up(found: tuple[dict[str, Any], Weights] | None) -> tuple[Progress, list[float]]:
+    """Where the run is, and the losses since its last look."""
+    if found is None:
+        return Progress(), []
+    about, weights = found
+    best, looks = about["best"], about["looks"]
+    progress = Progress(
+        int(about["step"]), looks[-1].get("loss", float("nan")), looks,
+        (float(best[0]), int(best[1])), weights,
+    )  # fmt: skip
+    return progress, about["losses"]
 
 
 def _bfloat16(options: LoopOptions, module: nn.Module) -> bool:

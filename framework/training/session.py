@@ -160,7 +160,8 @@ class Training:
         spec, options, trainee = self.asked.drafter.spec, self.asked.options, problem.trainee
         name = self.asked.record["target"].get("model") or self.asked.record["target"]["name"]
         training = {
-            "command": self.command, "steps": progress.step, "seed": options.seed,
+            "command": self.command, "steps": progress.step,
+            "best_step": progress.best[1] if progress.best else None, "seed": options.seed,
             "texts": len(texts), "tokens": sum(len(one.answer) for one in texts),
             "task": self.asked.record["task"], "options": self.asked.record["train"],
             "looks": progress.looks,

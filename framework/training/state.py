@@ -1,12 +1,16 @@
-"""What a run goes on from: weights and the optimizer's moments, in folders that are there whole or not
-at all. Safetensors and JSON only."""
+"""What a run goes on from: weights, the optimizer's moments and the best weights so far, in folders that
+are there whole or not at all. Safetensors and JSON only.
+
+All three lie in one folder, so that a killed run can never go on with weights of one time and a best of
+another.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,10 @@ from ..errors import InputError
 
 NAME = "step-"
 WEIGHTS, MOMENTS, ABOUT = "weights.safetensors", "moments.safetensors", "state.json"
+BEST = "best.safetensors"
 KINDS = ("exp_avg", "exp_avg_sq")
+Weights = Mapping[str, Tensor]
+"""By name, on the CPU, tied ones once."""
 
 
 def save_state(
@@ -28,8 +35,12 @@ def save_state(
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
     about: dict[str, Any],
+    best: Weights | None = None,
 ) -> None:
     """Writes the state behind ``step`` steps, and then takes away the one before.
+
+    Args:
+        best: weights to keep beside; None if they are the module's own.
 
     Raises:
         InputError: it cannot be written; the state before is still there.
@@ -40,6 +51,8 @@ def save_state(
         partial.mkdir(parents=True)
         save_model(module, str(partial / WEIGHTS))  # tied ones once
         save_file(_moments(module, optimizer), partial / MOMENTS)
+        if best is not None:
+            save_file(dict(best), partial / BEST)
         (partial / ABOUT).write_text(json.dumps({**about, "step": step}, indent=1) + "\n", "utf-8")
         shutil.rmtree(whole, ignore_errors=True)
         os.replace(partial, whole)
@@ -53,8 +66,9 @@ def save_state(
 
 def load_state(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, Any] | None:
-    """Takes up the newest state, and gives what was written about it; None if there is none.
+) -> tuple[dict[str, Any], Weights] | None:
+    """Takes up the newest state, and gives what was written about it and the best weights; None if there
+    is none.
 
     Raises:
         InputError: it is broken, or of another module.
@@ -67,9 +81,41 @@ def load_state(
         about: dict[str, Any] = json.loads((newest / ABOUT).read_text("utf-8"))
         load_model(module, newest / WEIGHTS)
         _restore(module, optimizer, load_file(newest / MOMENTS), int(about["step"]))
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        best = _best(newest, module, about)
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
         raise InputError(f"{newest} is no state of this run: {_first_line(error)}.") from None
-    return about
+    return about, best
+
+
+def weights_of(module: nn.Module) -> Weights:
+    """A copy of its weights."""
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, value in module.state_dict(keep_vars=True).items():
+        if id(value) not in seen:
+            found[name] = value.detach().to("cpu", copy=True).contiguous()
+        seen.add(id(value))
+    return found
+
+
+@torch.no_grad()
+def put_back(module: nn.Module, weights: Weights) -> None:
+    """Gives a module the weights that ``weights_of`` copied."""
+    own = module.state_dict()
+    for name, value in weights.items():
+        own[name].copy_(value)
+
+
+def _best(newest: Path, module: nn.Module, about: dict[str, Any]) -> Weights:
+    own = weights_of(module)
+    if about["best"][1] == about["step"]:
+        return own
+    best = load_file(newest / BEST)
+    if {name: value.shape for name, value in best.items()} != {
+        name: value.shape for name, value in own.items()
+    }:
+        raise ValueError(f"{BEST} has other weights")
+    return best
 
 
 def _states(folder: Path) -> Iterator[Path]:
