@@ -5,7 +5,7 @@ matplotlib is an optional extra, imported where it is used: ``pip install 'fored
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from . import theory
 from .errors import ConfigError, InputError
+from .files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +48,23 @@ class Line:
     marked: bool = False
 
 
+@dataclass(frozen=True)
+class Panel:
+    """One of several pairs of axes over the same x.
+
+    Args:
+        lines: what is drawn.
+        y: what its axis is.
+        legend: what the names of the lines are.
+        limits: of its axis.
+    """
+
+    lines: Sequence[Line]
+    y: str
+    legend: str = ""
+    limits: tuple[float, float] | None = None
+
+
 def draw(
     path: str | Path,
     lines: Sequence[Line],
@@ -71,18 +89,48 @@ def draw(
     """
     figure = _figure()
     axes = figure.add_subplot()
-    for line, (colour, dash) in zip(lines, cycle(_styles()), strict=False):
-        style = "steps-mid" if line.steps else "default"
-        axes.plot(
-            np.asarray(line.x), np.asarray(line.y), dash, label=line.name, color=colour,
-            drawstyle=style, linewidth=1.8, marker="o" if line.marked else "", markersize=4,
-        )  # fmt: skip
+    _plot(axes, lines, cycle(_styles()))
     axes.set(title=title, xlabel=x, ylabel=y)
     if x_limits is not None:
         axes.set_xlim(*x_limits)
     if y_limits is not None:
         axes.set_ylim(*y_limits)
     _finish(axes, legend)
+    return _saved(figure, Path(path))
+
+
+def stack(
+    path: str | Path, panels: Sequence[Panel], *, title: str, x: str, marked: float, mark: str
+) -> Path:
+    """Draws panels one below the other, the first the higher one, into a PNG file.
+
+    Args:
+        title: what is seen.
+        x: what the axis is that they share.
+        marked: where an upright line is drawn through all of them.
+        mark: what the legend of the first panel calls it.
+
+    Raises:
+        ConfigError: matplotlib is missing.
+        InputError: the file cannot be written.
+    """
+    figure = _figure()
+    heights = [2, *(1 for _ in panels[1:])]
+    column = figure.subplots(
+        len(panels), sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
+    styles = cycle(_styles())  # lines of two panels are never alike
+    for panel, axes in zip(panels, column, strict=True):
+        _plot(axes, panel.lines, styles)
+        label = mark if axes is column[0] else None
+        axes.axvline(marked, color="#777777", linewidth=1.0, linestyle=":", label=label)
+        axes.set_ylabel(panel.y)
+        if panel.limits is not None:
+            axes.set_ylim(*panel.limits)
+        _finish(axes, panel.legend)
+    column[0].set_title(title)
+    column[-1].set_xlabel(x)
+    figure.align_ylabels(column)
     return _saved(figure, Path(path))
 
 
@@ -119,6 +167,16 @@ def _tokens_line(gamma: float, alphas: ArrayLike) -> Line:
     return Line("gamma = ∞", below_one, theory.oracle_tokens(below_one))
 
 
+def _plot(axes: Axes, lines: Sequence[Line], styles: Iterator[tuple[str, str]]) -> None:
+    for line in lines:
+        colour, dash = next(styles)
+        style = "steps-mid" if line.steps else "default"
+        axes.plot(
+            np.asarray(line.x), np.asarray(line.y), dash, label=line.name, color=colour,
+            drawstyle=style, linewidth=1.8, marker="o" if line.marked else "", markersize=4,
+        )  # fmt: skip
+
+
 def _styles() -> list[tuple[str, str]]:
     return [(colour, dash) for dash in DASHES for colour in COLOURS]
 
@@ -150,7 +208,8 @@ def _finish(axes: Axes, legend: str) -> None:
 def _saved(figure: Figure, path: Path) -> Path:
     try:
         path.parent.mkdir(exist_ok=True)
-        figure.savefig(path, format="png")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+    with written_whole(path) as partial:
+        figure.savefig(partial, format="png")
     return path

@@ -44,3 +44,9 @@ def only_builtins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     plugins.reset()
     yield
     plugins.reset()
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings draw no curve, which takes longer than a tiny training itself."""
+    monkeypatch.setattr("foredraft.framework.training.curve.find_spec", lambda name: None)

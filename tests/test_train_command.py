@@ -6,8 +6,7 @@ import collections
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,17 @@ import torch
 from cli_helpers import Cli, make_cli, refused
 from filelock import FileLock
 from safetensors.torch import load_file
+from train_helpers import (
+    PROMPTS,
+    STEPS,
+    TOKENS,
+    card_of,
+    interrupted,
+    make_place,
+    same_weights,
+    stopped,
+    words_for,
+)
 
 from foredraft.framework.cli.main import main
 from foredraft.framework.engine import Engine
@@ -26,33 +36,12 @@ from foredraft.framework.training.asked import asked
 from foredraft.framework.training.distilling import Distillation
 from foredraft.framework.training.features import PER_SHARD, Features
 
-PROMPTS, STEPS, TOKENS = 12, 12, 12
-pytestmark = pytest.mark.usefixtures("only_builtins")
+pytestmark = pytest.mark.usefixtures("only_builtins", "no_figures")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model and prompts in two groups."""
-    folder = tmp_path_factory.mktemp("train")
-    save_tiny(folder / "model", context=256, dtype=torch.float32)
-    lines = [
-        {"prompt": f"{word} {number}", "group": group}
-        for number in range(PROMPTS // 2)
-        for group, word in (("sums", "add"), ("tales", "once upon"))
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "p.jsonl").write_text(text, "utf-8")
-    return folder
-
-
-def words_for(place: Path, *more: str) -> list[str]:
-    return [
-        "train", "drafter=medusa", "train.shape.heads=2", "target=causal_lm",
-        f"target.model={place / 'model'}", "task=file", f"task.file={place / 'p.jsonl'}",
-        f"max_new_tokens={TOKENS}", "runtime.batch_size=3", f"train.steps={STEPS}",
-        "train.warmup=2", "train.lr=0.02", "train.batch_size=4", "train.held_out=3",
-        "train.keep_every=4", "train.evaluate_every=6", *more,
-    ]  # fmt: skip
+    return make_place(tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")
@@ -87,21 +76,12 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def card_of(folder: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((folder / "card.json").read_text("utf-8"))
-    return card
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    name = "weights.safetensors"
-    return (one / name).read_bytes() == (other / name).read_bytes()
-
-
 # --- what comes out ------------------------------------------------------------------------------
 
 
 def test_it_leaves_weights_and_a_card(whole: Path) -> None:
-    assert {path.name for path in whole.iterdir()} == {"weights.safetensors", "card.json", "work"}
+    names = {path.name for path in whole.iterdir()} - {"training.png"}
+    assert names == {"weights.safetensors", "card.json", "work"}
     tensors, card = load_file(whole / "weights.safetensors"), card_of(whole)
     assert {name: tuple(value.shape) for name, value in tensors.items()} == {
         "weight": (2, 32, 32), "bias": (2, 32)
@@ -279,34 +259,6 @@ def drafted(place: Path, folder: Path) -> list[int]:
 # --- killed --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def interrupted(
-    owner: Any, name: str, call: int, error: type[BaseException] | OSError
-) -> Iterator[None]:
-    """What is so named raises in its so-manyth call, counted from 1, and in all later ones."""
-    real, calls = getattr(owner, name), 0
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls >= call:
-            raise error
-        return real(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, counted)
-        yield
-
-
-def stopped(cli: Cli, words: list[str]) -> None:
-    """130, and one sentence that says how to go on."""
-    done = cli(*words)
-    assert done.code == 130 and done.out == "", done
-    (line,) = done.err.splitlines()
-    assert line.startswith("stopped; ") and line.endswith(" ".join(["foredraft", *words]))
-    assert not Path("o/weights.safetensors").exists() and not Path("o/card.json").exists()
-
-
 @pytest.mark.parametrize("step", [2, 7])
 def test_killed_in_the_steps_it_ends_with_the_same_weights(
     cli: Cli, place: Path, whole: Path, asked_for: list[int], step: int
@@ -378,62 +330,6 @@ def test_ended_by_patience_it_comes_to_the_same_end_again(
     assert card["training"]["steps"] == 2 and card["training"]["best_step"] == 0
     assert cli(*words).code == 0
     assert Path("o/weights.safetensors").read_bytes() == before and card_of(Path("o")) == card
-
-
-# --- a disk that takes no more -------------------------------------------------------------------
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def one_sentence(cli: Cli, words: list[str], *parts: str) -> None:
-    done = cli(*words)
-    assert done.code == 2, done.err
-    (line,) = done.err.splitlines()
-    assert line.startswith("foredraft: ") and all(part in line for part in parts), line
-
-
-@pytest.mark.parametrize(
-    ("size", "where"),
-    [(18_000, "features"), (1_700, "answers.jsonl")],
-)
-def test_a_full_disk_is_one_sentence_and_the_command_goes_on_later(
-    cli: Cli, place: Path, whole: Path, asked_for: list[int], size: int, where: str
-) -> None:
-    words = words_for(place, "out=o")
-    with files_of_at_most(size):
-        one_sentence(cli, words, where)
-    assert not Path("o/card.json").exists()
-    assert cli(*words).code == 0
-    assert same_weights(Path("o"), whole)
-    assert where == "answers.jsonl" or sorted(asked_for) == list(range(PROMPTS))
-
-
-def test_a_disk_that_is_full_at_the_end_loses_no_step(cli: Cli, place: Path, whole: Path) -> None:
-    shutil.copytree(whole, "o")
-    for name in ("weights.safetensors", "card.json"):
-        Path("o", name).unlink()
-    words = words_for(place, "out=o")
-    with files_of_at_most(5_000):
-        one_sentence(cli, words, "weights.safetensors")
-    assert cli(*words).code == 0 and same_weights(Path("o"), whole)
-
-
-def test_a_disk_that_is_full_at_the_begin_leaves_a_folder_that_can_be_used(
-    cli: Cli, place: Path
-) -> None:
-    words = words_for(place, "out=o", "train.steps=1")
-    with files_of_at_most(10):
-        one_sentence(cli, words, "train.json")
-    assert cli(*words).code == 0
 
 
 # --- a bound on the disk -------------------------------------------------------------------------

@@ -39,6 +39,9 @@ ALONE = {
 SAMPLED = ("sampling", "max_new_tokens", "seed", "stop", "stop_ids", "chat", "grammar")
 
 
+BESIDE = ("tensorboard",)  # of the keys of train: no weight depends on it
+
+
 @dataclass(frozen=True)
 class Asked:
     """A training that can begin.
@@ -78,7 +81,8 @@ def asked(words: Sequence[str], config_dir: str | None = None) -> Asked:
     record = {
         "drafter": whole["drafter"], "target": whole["target"],
         **{key: whole[key] for key in SAMPLED}, "task": asdict(task),
-        "prompts": {"count": len(prompts), "sha256": _digest(prompts)}, "train": asdict(options),
+        "prompts": {"count": len(prompts), "sha256": _digest(prompts)},
+        "train": {key: value for key, value in asdict(options).items() if key not in BESIDE},
     }  # fmt: skip
     return Asked(drafter, {**whole, **ALONE}, options, prompts, out, _written(record))
 

@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ..bench.disk import unwritable
 from ..errors import InputError
 from ..files import write_tensors
 from ..interfaces import Target
@@ -46,7 +47,10 @@ class Features:
         Raises:
             InputError: a shard cannot be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
         spent = 0
         for number, begin in enumerate(range(0, len(texts), PER_SHARD)):
             part, path = texts[begin : begin + PER_SHARD], self._path(number)

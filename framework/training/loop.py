@@ -68,13 +68,13 @@ class Progress:
 Told = Callable[[Progress], None]
 
 
-def _unheard(progress: Progress) -> None:
+def unheard(progress: Progress) -> None:
     """What hears nothing."""
 
 
 def fit(
-    problem: Problem, options: LoopOptions, folder: Path, told: Told = _unheard,
-    looked: Told = _unheard,
+    problem: Problem, options: LoopOptions, folder: Path, told: Told = unheard,
+    looked: Told = unheard,
 ) -> Progress:  # fmt: skip
     """Fits the module, from the newest state in ``folder`` if there is one, and leaves it with the weights
     of the best look.

@@ -81,6 +81,7 @@ class TrainOptions(LoopOptions):
         held_out: one prompt in so many is not trained on.
         shards_mb: the most megabytes of hidden states on the disk; texts beyond are left out.
         stored: what the weights are written as.
+        tensorboard: whether the learning curve is written for TensorBoard.
     """
 
     lr: float = 3e-3
@@ -93,6 +94,7 @@ class TrainOptions(LoopOptions):
     held_out: int = 8
     shards_mb: int = 4096
     stored: str = "float32"
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..api import engine_from
 from ..bench.difference import changes
+from ..bench.disk import unwritable
 from ..bench.machine import discreet
 from ..bench.tuning_plan import in_turns
 from ..config.parts import Part
@@ -31,9 +32,10 @@ from ..strict_json import read_object
 from ..trained import Card, fingerprint
 from .answers import Answered, answered
 from .asked import Asked
+from .curve import FIGURE, Events, draw_curve
 from .distilling import Distillation
 from .features import Features
-from .loop import Progress, fit
+from .loop import Progress, fit, unheard
 from .trainee import Trainee
 
 ABOUT, LOCK = "train.json", "lock"
@@ -57,6 +59,8 @@ class Training:
         self.work = asked.out / "work"
         self.trainee = trainee_of(asked.drafter)
         self.shape = read_record(self.trainee.Shape, asked.options.shape, "train.shape")
+        events = asked.options.tensorboard
+        self.events = Events(self.work / "tensorboard", asked.options) if events else None
         self._claim()
 
     def run(self) -> Card:
@@ -68,22 +72,30 @@ class Training:
         with self._alone():
             engine = engine_from(self.asked.config)
             problem, texts = self._problem(engine, in_turns(self._answers(engine)))
-            progress = fit(problem, self.asked.options, self.work / "state", self._step)
+            looked = self.events.look if self.events else unheard
+            progress = fit(problem, self.asked.options, self.work / "state", self._step, looked)
             card = self._card(problem, progress, texts)
             problem.module.to(getattr(torch, self.asked.options.stored))
             problem.trainee.write(self.asked.out, card)
+            draw_curve(self.asked.out / FIGURE, progress.looks, card.training["best_step"])
             return card
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Two trainings in one folder would write into each other's."""
+        lock = FileLock(self.work / LOCK)
         try:
-            with FileLock(self.work / LOCK, timeout=0):
-                yield
+            lock.acquire(timeout=0)
         except Timeout:
             raise ConfigError(
                 f"out={self.asked.out} is in use by another training; wait for it, or give a new folder."
             ) from None
+        except OSError as error:
+            raise unwritable(self.work / LOCK, error) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _problem(
         self, engine: Any, texts: Sequence[Answered]
