@@ -104,6 +104,14 @@ def _named(argument: str) -> str:
     return Path(argument).name if "/" in argument else argument
 
 
+def _script() -> str:
+    """The running script, as it is called from a checkout."""
+    path = Path(sys.argv[0]).resolve()
+    return (
+        path.relative_to(HERE.parent).as_posix() if path.is_relative_to(HERE.parent) else path.name
+    )
+
+
 def save(name: str, figures: dict[str, Any], show: bool = True) -> None:
     """Writes figures with what they were measured on, and prints them if ``show``."""
     commit = subprocess.run(
@@ -114,9 +122,7 @@ def save(name: str, figures: dict[str, Any], show: bool = True) -> None:
         check=False,
     )
     record = {
-        "command": " ".join(
-            ["python", "benchmarks/" + Path(sys.argv[0]).name, *map(_named, sys.argv[1:])]
-        ),
+        "command": " ".join(["python", _script(), *map(_named, sys.argv[1:])]),
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit.stdout.strip(),
         "torch": torch.__version__,

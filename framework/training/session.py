@@ -70,8 +70,7 @@ class Training:
             ForedraftError: what cannot be done, in a sentence; what was done is kept.
         """
         with self._alone():
-            engine = engine_from(self.asked.config)
-            problem, texts = self._problem(engine, in_turns(self._answers(engine)))
+            problem, texts = self.prepared()
             looked = self.events.look if self.events else unheard
             progress = fit(problem, self.asked.options, self.work / "state", self._step, looked)
             card = self._card(problem, progress, texts)
@@ -79,6 +78,11 @@ class Training:
             problem.trainee.write(self.asked.out, card)
             draw_curve(self.asked.out / FIGURE, progress.looks, card.training["best_step"])
             return card
+
+    def prepared(self) -> tuple[Distillation, Sequence[Answered]]:
+        """What is fitted, with answers and hidden states, and the texts that there is room for."""
+        engine = engine_from(self.asked.config)
+        return self._problem(engine, in_turns(self._answers(engine)))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -100,7 +104,6 @@ class Training:
     def _problem(
         self, engine: Any, texts: Sequence[Answered]
     ) -> tuple[Distillation, Sequence[Answered]]:
-        """What is fitted, and the texts that there is room for."""
         options, drafter, target = self.asked.options, self.asked.drafter, engine.parts.target
         torch.manual_seed(options.seed)
         train, held = _split(texts, options.held_out)
