@@ -35,6 +35,7 @@ from foredraft.framework.training.answers import Answered
 from foredraft.framework.training.asked import asked
 from foredraft.framework.training.distilling import Distillation
 from foredraft.framework.training.features import PER_SHARD, Features
+from foredraft.framework.training.session import Training, held_out
 
 pytestmark = pytest.mark.usefixtures("only_builtins", "no_figures")
 
@@ -105,7 +106,7 @@ def test_the_card_says_what_was_done(whole: Path) -> None:
     assert training["options"]["objective"] == {"kl": 1.0, "tv": 1.0}
     assert [look["step"] for look in training["looks"]] == [0, 6, STEPS]
     scores = {look["step"]: look["score"] for look in training["looks"]}
-    assert scores[training["best_step"]] == max(scores.values())
+    assert scores[training["best_step"]] == max(scores.values()) > scores[0]
 
 
 def answered_ids(folder: Path) -> list[int]:
@@ -191,6 +192,18 @@ def test_a_training_that_only_worsens_writes_where_it_began(cli: Cli, place: Pat
     assert torch.allclose(*found, atol=1e-6)
 
 
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+def test_the_alphas_of_the_card_are_those_of_the_weights_in_the_file(
+    cli: Cli, place: Path, stored: str
+) -> None:
+    words = words_for(place, "out=o", f"train.stored={stored}", "train.steps=40")
+    assert cli(*words).code == 0
+    problem, _ = Training(asked(words[1:]), "").prepared()
+    before = held_out(problem)
+    problem.module.load_state_dict(load_file(Path("o/weights.safetensors")))
+    assert held_out(problem) == card_of(Path("o"))["held_out"] != before
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_targets_of_other_precision_are_trained_for(
     cli: Cli, place: Path, tmp_path: Path, dtype: torch.dtype
@@ -271,6 +284,32 @@ def test_killed_in_the_steps_it_ends_with_the_same_weights(
     assert card_of(Path("o"))["held_out"] == card_of(whole)["held_out"]
     assert card_of(Path("o"))["training"]["looks"] == card_of(whole)["training"]["looks"]
     assert sorted(asked_for) == list(range(PROMPTS))
+
+
+@pytest.mark.parametrize("step", [7, 8, 10, 12])
+def test_killed_behind_the_best_look_it_ends_with_the_best_weights(
+    cli: Cli, place: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """The look at step 6 is made the best; states are of steps 4, 8 and 12."""
+    due = card_of(whole)["training"]["looks"][1]["alpha 1"]
+    real = Distillation.held_out
+
+    def nearest(self: Distillation) -> dict[str, float]:
+        found = real(self)
+        return {**found, "score": -abs(found["alpha 1"] - due)}
+
+    monkeypatch.setattr(Distillation, "held_out", nearest)
+    words = words_for(place, "out=o")
+    with interrupted(loop, "_step", step, KeyboardInterrupt):
+        stopped(cli, words)
+    assert cli(*words).code == 0
+    card = card_of(Path("o"))
+    assert card["training"]["best_step"] == 6 and card["training"]["steps"] == STEPS
+    assert card["held_out"]["all"][0] == pytest.approx(due, abs=1e-4)
+    assert not same_weights(Path("o"), whole)
+    assert (
+        card["training"]["looks"][2]["alpha 1"] == card_of(whole)["training"]["looks"][2]["alpha 1"]
+    )
 
 
 def test_killed_in_the_answers_it_asks_for_none_twice(

@@ -36,6 +36,7 @@ from .curve import FIGURE, Events, draw_curve
 from .distilling import Distillation
 from .features import Features
 from .loop import Progress, fit, unheard
+from .state import put_back
 from .trainee import Trainee
 
 ABOUT, LOCK = "train.json", "lock"
@@ -73,8 +74,10 @@ class Training:
             problem, texts = self.prepared()
             looked = self.events.look if self.events else unheard
             progress = fit(problem, self.asked.options, self.work / "state", self._step, looked)
-            card = self._card(problem, progress, texts)
-            problem.module.to(getattr(torch, self.asked.options.stored))
+            stored = getattr(torch, self.asked.options.stored)
+            put_back(problem.module, {k: v.to(stored) for k, v in progress.weights.items()})
+            card = self._card(problem, progress, texts)  # of what is written, its rounding included
+            problem.module.to(stored)
             problem.trainee.write(self.asked.out, card)
             draw_curve(self.asked.out / FIGURE, progress.looks, card.training["best_step"])
             return card
