@@ -138,23 +138,21 @@ class Unrolled:
     """
 
     def __init__(self) -> None:
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+        self.calls: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         shared = queries.shape[1] // keys.shape[1]  # queries that share a key
-        self.keys.append(keys.repeat_interleave(shared, 1))
-        self.values.append(values.repeat_interleave(shared, 1))
+        self.calls.append((keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)))
+        (places, found_there), drafts = self.calls[0], self.calls[1:]
         queries = queries * queries.shape[-1] ** -0.5
-        scores = queries @ self.keys[0].transpose(-1, -2)
+        scores = queries @ places.transpose(-1, -2)
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)
-        own = [(queries * one).sum(-1, keepdim=True) for one in self.keys[1:]]
+        own = [(queries * one).sum(-1, keepdim=True) for one, _ in drafts]
         scores = torch.cat([scores.masked_fill(later, -torch.inf), *own], -1)
         weights = scores.float().softmax(-1).to(scores.dtype)
-        width = keys.shape[2]
-        found = weights[..., :width] @ self.values[0]
-        for j, one in enumerate(self.values[1:]):
-            found = found + weights[..., width + j, None] * one
+        found = weights[..., : keys.shape[2]] @ found_there
+        for j, (_, one) in enumerate(drafts):
+            found = found + weights[..., keys.shape[2] + j, None] * one
         return found
 
 
