@@ -11,6 +11,7 @@ from ..framework.cache import Branch, pad
 from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.errors import ConfigError
+from ..framework.foreign import read_foreign
 from ..framework.growth import Growth
 from ..framework.heads import LMHead
 from ..framework.interfaces import Drafter, Target
@@ -53,7 +54,8 @@ class Eagle(Drafter):
 
     @classmethod
     def from_config(cls, config: EagleConfig, target: Target) -> Eagle:
-        """Reads ``config.path``."""
+        """Reads ``config.path``: a folder of ``foredraft train``, or a checkpoint of others."""
+        from .eagle_foreign import read_eagle
         from .eagle_training import net_of_card
 
         if config.path is None:
@@ -61,7 +63,10 @@ class Eagle(Drafter):
                 "drafter.path=null is not possible with drafter=eagle; it must be a folder that "
                 "foredraft train has written, or one with an EAGLE checkpoint."
             )
-        found, head = read_trained(config.path, "eagle", target), LMHead.of(target, "eagle")
+        head = LMHead.of(target, "eagle")
+        if foreign := read_foreign(config.path):
+            return read_eagle(foreign, target, config.growth)
+        found = read_trained(config.path, "eagle", target)
         net, reads = net_of_card(found, target)
         found.fill(net)
         head = head.reduced(found.ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -158,16 +158,3 @@ class EagleNet(nn.Module):
 
     def _linear(self, name: str, inward: int, outward: int) -> nn.Linear:
         return nn.Linear(inward, outward, name in self.form.biases)
-
-
-def rotations(theta: float, head_size: int) -> Tensor:
-    """Angles per place of plain rotary positions, ``[head_size / 2]``."""
-    return theta ** -(torch.arange(0, head_size, 2).float() / head_size)
-
-
-def theta_of(config: Any) -> float:
-    """The base of a model's rotary positions; 10,000 where it has none."""
-    found = getattr(config, "rope_parameters", None) or {}
-    if isinstance(next(iter(found.values()), None), dict):  # one for each kind of attention
-        found = found.get("full_attention") or {}
-    return float(found.get("rope_theta") or getattr(config, "rope_theta", None) or 10_000.0)

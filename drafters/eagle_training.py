@@ -22,7 +22,8 @@ from ..framework.interfaces import Target
 from ..framework.trained import Trained
 from ..framework.training.trainee import Guess, Texts, Trainee
 from .eagle import embedding_of
-from .eagle_net import EagleForm, EagleNet, rotations, theta_of
+from .eagle_net import EagleForm, EagleNet
+from .rotary import rotations, theta_of
 
 if TYPE_CHECKING:
     from .builtin_trained import EagleConfig
@@ -177,7 +178,7 @@ def new_form(target: Any, heads: int, inner: int, layers: int) -> EagleForm:
 
 def rotations_of(target: Any, form: EagleForm) -> Tensor:
     """Angles by the base of the target's own positions."""
-    return rotations(theta_of(target.model.config.get_text_config()), form.head_size)
+    return rotations(theta_of(target.model.config.get_text_config().to_dict()), form.head_size)
 
 
 def net_of_card(found: Trained, target: Any) -> tuple[EagleNet, tuple[int, ...]]:
