@@ -35,14 +35,15 @@ class Eagle(Drafter):
         net: the layer, trained.
         embed: ids to embeddings: the target's own, as a rule.
         head: the LM head: the target's for EAGLE, its own for EAGLE-3.
-        reads: the target's layers whose hidden states, one behind the other, are a feature.
+        layers: the target's, whose hidden states, one behind the other, are a feature.
         growth: how its trees grow; None drafts chains.
     """
 
     def __init__(
-        self, net: EagleNet, embed: nn.Module, head: LMHead, reads: tuple[int, ...], growth: Growth | None
+        self, net: EagleNet, embed: nn.Module, head: LMHead, layers: tuple[int, ...], growth: Growth | None
     ) -> None:  # fmt: skip
-        self.net, self.embed, self.head, self.reads = net.eval(), embed, head, reads
+        self.net, self.embed, self.head, self.layers = net.eval(), embed, head, layers
+        self.reads = tuple(sorted({*layers}))  # EAGLE-3 may take one twice, of a shallow target
         self.growth = growth
         self.kind = growth.kind if growth else DraftKind()
         self.max_nodes = growth.max_nodes if growth else 0
@@ -67,10 +68,10 @@ class Eagle(Drafter):
         if foreign := read_foreign(config.path):
             return read_eagle(foreign, target, config.growth)
         found = read_trained(config.path, "eagle", target)
-        net, reads = net_of_card(found, target)
+        net, layers = net_of_card(found, target)
         found.fill(net)
         head = head.reduced(found.ids)
-        return cls(net.put(head.weight), embedding_of(target), head, reads, config.growth)
+        return cls(net.put(head.weight), embedding_of(target), head, layers, config.growth)
 
     def start(self, context: Context) -> EagleSession:
         return EagleSession(self, context)
@@ -154,7 +155,7 @@ class EagleSession(TreeStepSession):
 
     def _features(self, places: list[list[int]]) -> Tensor:
         """The target's hidden states behind these tokens, ``[rows, width, feature]``."""
-        parts = [self.context.target.hidden(layer) for layer in self.drafter.reads]
+        parts = [self.context.target.hidden(layer) for layer in self.drafter.layers]
         at = upload(places, parts[0].device)
         rows = torch.arange(len(places), device=at.device).unsqueeze(1)
         return torch.cat(
