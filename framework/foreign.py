@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from .errors import ConfigError, InputError
+from .shipped import place
 from .strict_json import read_object
 from .trained import CARD, PICKLES, load_tensors
 
@@ -53,7 +54,7 @@ def read_foreign(path: str) -> Foreign | None:
     Raises:
         InputError: it is damaged, or holds pickles only, or the hub does not give it.
     """
-    where, folder = f"drafter.path={path}", Path(path).expanduser()
+    where, folder = f"drafter.path={path}", Path(place(path))
     if not folder.exists() and HUB_ID.fullmatch(path):
         folder = _fetched(path, where)
     if (folder / CARD).is_file() or not (folder / CONFIG).is_file():
