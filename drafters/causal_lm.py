@@ -135,7 +135,7 @@ class ModelSession(OwnCache, TreeStepSession):
         tokens = self.ids.fed(frontier.tokens.gather(1, nodes).to(self.model.device))
         ahead = sum(level.shape[1] for level in self._fed)
         self._fed.append(frontier.at)
-        branch = self._branch(frontier)
+        branch = level_branch(frontier, self._fed, self.model.device)
         return self.to_target(
             self.ragged.forward(tokens, frontier.counts, ahead=ahead, branch=branch)
         )
@@ -156,20 +156,6 @@ class ModelSession(OwnCache, TreeStepSession):
         super().select(rows)
         self.ragged.select(rows)
 
-    def _branch(self, frontier: Frontier) -> Branch | None:
-        """What each fed token attends behind the length: the nodes on its path, and itself."""
-        widths = [level.shape[1] for level in self._fed]
-        if max(widths) == 1:
-            return None  # one after the other: a chain
-        slots = torch.cat(self._fed, 1)
-        index = slots.clamp(min=0).unsqueeze(1).expand(-1, widths[-1], -1)
-        visible = frontier.on_path.gather(2, index) & (slots >= 0).unsqueeze(1)
-        # Padding, too: a softmax over nothing would be NaN, and NaN times 0 is NaN.
-        visible[..., -widths[-1] :] |= torch.eye(widths[-1], dtype=torch.bool, device=slots.device)
-        depths = [depth for depth, width in enumerate(widths) for _ in range(width)]
-        device = self.model.device
-        return Branch(upload(depths, device).expand(self.context.rows, -1), visible.to(device))
-
     def _catch_up(self) -> Tensor:
         """Takes in the committed ids that are missing, and gives the logits behind the newest."""
         missing = self.missing()
@@ -178,3 +164,22 @@ class ModelSession(OwnCache, TreeStepSession):
         self.ragged.advance(counts)
         last = upload([max(count - 1, 0) for count in counts], logits.device)
         return self.to_target(logits[torch.arange(len(counts), device=logits.device), last])
+
+
+def level_branch(frontier: Frontier, fed: list[Tensor], device: torch.device) -> Branch | None:
+    """What each token of a tree's level attends behind the length: the nodes on its path, and itself.
+
+    Args:
+        frontier: the level.
+        fed: nodes behind the length, ``[rows, nodes]`` per level, this one's last.
+    """
+    widths = [level.shape[1] for level in fed]
+    if max(widths) == 1:
+        return None  # one after the other: a chain
+    slots = torch.cat(fed, 1)
+    index = slots.clamp(min=0).unsqueeze(1).expand(-1, widths[-1], -1)
+    visible = frontier.on_path.gather(2, index) & (slots >= 0).unsqueeze(1)
+    # Padding, too: a softmax over nothing would be NaN, and NaN times 0 is NaN.
+    visible[..., -widths[-1] :] |= torch.eye(widths[-1], dtype=torch.bool, device=slots.device)
+    depths = [depth for depth, width in enumerate(widths) for _ in range(width)]
+    return Branch(upload(depths, device).expand(len(slots), -1), visible.to(device))

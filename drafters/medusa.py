@@ -10,46 +10,57 @@ from torch import Tensor
 from ..framework.context import Context
 from ..framework.device import upload
 from ..framework.errors import ConfigError
+from ..framework.foreign import read_foreign
 from ..framework.growth import Growth
 from ..framework.heads import LMHead
 from ..framework.interfaces import Drafter, Target
 from ..framework.specs import DraftKind
 from ..framework.trained import read_trained
 from ..framework.tree_bases import Frontier, TreeStepSession
-from .medusa_net import MOST_HEADS, MedusaHeads
+from .medusa_net import MOST_HEADS, DeepHeads, MedusaHeads, OwnLMHeads
 
 if TYPE_CHECKING:
     from .builtin_trained import MedusaConfig
 
 
 class Medusa(Drafter):
-    """Cai et al. 2024 (arXiv:2401.10774), with heads that share the target's LM head.
+    """Cai et al. 2024 (arXiv:2401.10774); heads that are trained here share the target's LM head.
 
     Args:
         net: the heads, trained.
-        head: the target's LM head, for the ids that are drafted.
+        head: the target's LM head, for the ids that are drafted; or one for each head.
         depth: the target's layers.
         growth: how its trees grow; None drafts chains.
     """
 
-    def __init__(self, net: MedusaHeads, head: LMHead, depth: int, growth: Growth | None) -> None:
+    def __init__(
+        self,
+        net: MedusaHeads | DeepHeads,
+        head: LMHead | OwnLMHeads,
+        depth: int,
+        growth: Growth | None,
+    ) -> None:
         self.net, self.head, self.growth = net.eval(), head, growth
         self.reads = (depth,)
-        self.heads = net.weight.shape[0]
+        self.heads = net.heads
         self.kind = growth.kind if growth else DraftKind()
         self.max_nodes = growth.max_nodes if growth else 0
         if growth is not None:
-            growth.check_vocabulary(head.weight.shape[0])
+            growth.check_vocabulary(head.weight.shape[-2])
 
     @classmethod
     def from_config(cls, config: MedusaConfig, target: Target) -> Medusa:
-        """Reads ``config.path``."""
+        """Reads ``config.path``: a folder of ``foredraft train``, or a checkpoint of others."""
+        from .medusa_foreign import read_medusa
+
         if config.path is None:
             raise ConfigError(
                 "drafter.path=null is not possible with drafter=medusa; it must be a folder that "
-                "foredraft train has written."
+                "foredraft train has written, or one with a Medusa checkpoint."
             )
         head = LMHead.of(target, "medusa")
+        if foreign := read_foreign(config.path):
+            return cls(*read_medusa(foreign, target, head), target.depth, config.growth)
         found = read_trained(config.path, "medusa", target)
         net = MedusaHeads(found.whole("heads", 1, MOST_HEADS), head.weight.shape[1])
         found.fill(net)

@@ -118,7 +118,84 @@ class _RaggedLayer(CacheLayerMixin):
         return self.capacity
 
 
-class RaggedModel:
+class RaggedRows:
+    """Buffers of rows of different lengths, of a model or of a single layer, and what moves them.
+
+    Args:
+        rows: rows of the batch.
+        capacity: the most ids a row can come to hold.
+
+    Attributes:
+        lengths: kept entries of each row.
+    """
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        self._rows, self.capacity = rows, capacity
+        self.lengths = [0] * rows
+        self._plan = _Positions()
+        self._slots: list[_Slots] = []
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """All that is kept, each ``[rows, heads, capacity + 1, size]``; of a model keys and values layer by
+        layer, then watched layers. Empty before the first forward."""
+        return [slots.buffer for slots in self._slots if slots.buffer is not None]
+
+    def _add(self) -> _Slots:
+        """A further buffer, moved with the others."""
+        self._slots.append(_Slots(self._plan, self._rows, self.capacity + 1))
+        return self._slots[-1]
+
+    def advance(self, counts: list[int]) -> None:
+        """Keeps ``counts[r]`` of the tokens that were just run in row r."""
+        self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
+
+    @torch.inference_mode()
+    def keep(self, kept: list[list[int]]) -> None:
+        """Keeps the tokens at these offsets behind each length (ascending), moved together."""
+        moved = [row for row, slots in enumerate(kept) if slots != list(range(len(slots)))]
+        if moved:
+            width = max(len(kept[row]) for row in moved)
+            offsets = [kept[row] + list(range(len(kept[row]), width)) for row in moved]
+            starts = [self.lengths[row] for row in moved]
+            plan = upload(
+                [[row, start] for row, start in zip(moved, starts, strict=True)],
+                self._plan.index.device,
+            )
+            sources = plan[:, 1:] + upload(offsets, plan.device)
+            destinations = plan[:, 1:] + torch.arange(width, device=plan.device)
+            for slots in self._slots:
+                slots.gather(plan[:, :1], sources, destinations)
+        self.advance([len(slots) for slots in kept])
+
+    @torch.inference_mode()
+    def select(self, rows: list[int]) -> None:
+        """Keeps the given rows, in ascending order, moving them down in place."""
+        for destination, source in enumerate(rows):
+            if source != destination:
+                for slots in self._slots:
+                    slots.move(source, destination, self.lengths[source])
+        self.lengths = [self.lengths[row] for row in rows]
+
+    def _place(self, starts: list[int], counts: list[int], width: int, device: Any) -> Tensor:
+        """Fills the plan; returns the position of every token, ``[rows, width]``."""
+        self._plan.rows, self._plan.starts = len(starts), starts
+        self._plan.bucket = min(_bucket(max(starts) + width, device), self.capacity + 1)
+        if counts == [width] and starts[0] + width <= self.capacity:  # one row without padding
+            self._plan.index = torch.arange(starts[0], starts[0] + width, device=device).unsqueeze(
+                0
+            )
+            return self._plan.index
+        column = torch.arange(width).unsqueeze(0)
+        positions = torch.tensor(starts).unsqueeze(1) + column
+        real = column < torch.tensor(counts).unsqueeze(1)
+        slots = torch.where(real, positions, self.capacity)
+        both = upload(torch.stack([slots, positions.clamp_(max=self.capacity - 1)]), device)
+        self._plan.index = both[0]
+        return both[1]
+
+
+class RaggedModel(RaggedRows):
     """A transformers causal LM with a cache of rows of different lengths.
 
     Args:
@@ -128,10 +205,8 @@ class RaggedModel:
     """
 
     def __init__(self, model: Any, rows: int, capacity: int) -> None:
-        self.model, self._rows = model, rows
-        self.lengths = [0] * rows
-        self.capacity = capacity
-        self._plan = _Positions()
+        super().__init__(rows, capacity)
+        self.model = model
         slots = capacity + 1  # the last slot takes the writes of padding and is never attended
         self.depth = int(model.config.get_text_config().num_hidden_layers)
         self._layers = [_RaggedLayer(self._plan, rows, slots) for _ in range(self.depth)]
@@ -146,8 +221,7 @@ class RaggedModel:
         0 are the embeddings, ``depth`` what the LM head reads (behind the final norm)."""
         for layer in layers:
             if layer not in self._watched:
-                self._watched[layer] = _Slots(self._plan, self._rows, self.capacity + 1)
-                self._slots.append(self._watched[layer])
+                self._watched[layer] = self._add()
 
     def hidden(self, layer: int) -> Tensor:
         """What is kept of a watched layer: ``[rows, capacity + 1, size]``, of which row r's first
@@ -157,12 +231,6 @@ class RaggedModel:
         buffer = self._watched[layer].buffer
         assert buffer is not None  # nothing is asked for before the first forward
         return buffer[: len(self.lengths), 0]
-
-    @property
-    def buffers(self) -> list[Tensor]:
-        """All that is kept: keys and values layer by layer, then watched layers, each ``[rows, heads,
-        capacity + 1, size]``. Empty before the first forward."""
-        return [slots.buffer for slots in self._slots if slots.buffer is not None]
 
     @torch.inference_mode()
     def forward(
@@ -235,28 +303,6 @@ class RaggedModel:
         )
         return cast(Tensor, out[0]), out.get("hidden_states")
 
-    def advance(self, counts: list[int]) -> None:
-        """Keeps ``counts[r]`` of the tokens that were just run in row r."""
-        self.lengths = [length + count for length, count in zip(self.lengths, counts, strict=True)]
-
-    @torch.inference_mode()
-    def keep(self, kept: list[list[int]]) -> None:
-        """Keeps the tokens at these offsets behind each length (ascending), moved together."""
-        moved = [row for row, slots in enumerate(kept) if slots != list(range(len(slots)))]
-        if moved:
-            width = max(len(kept[row]) for row in moved)
-            offsets = [kept[row] + list(range(len(kept[row]), width)) for row in moved]
-            starts = [self.lengths[row] for row in moved]
-            plan = upload(
-                [[row, start] for row, start in zip(moved, starts, strict=True)],
-                self._plan.index.device,
-            )
-            sources = plan[:, 1:] + upload(offsets, plan.device)
-            destinations = plan[:, 1:] + torch.arange(width, device=plan.device)
-            for slots in self._slots:
-                slots.gather(plan[:, :1], sources, destinations)
-        self.advance([len(slots) for slots in kept])
-
     def prefill(self, tokens: list[list[int]], chunk: int) -> None:
         """Takes in each row's ids in pieces of at most ``chunk`` tokens."""
         for start in range(0, max(map(len, tokens), default=0), chunk):
@@ -265,36 +311,33 @@ class RaggedModel:
             self.forward(pad(pieces, self.model.device), counts, logits=False)
             self.advance(counts)
 
-    @torch.inference_mode()
-    def select(self, rows: list[int]) -> None:
-        """Keeps the given rows, in ascending order, moving them down in place."""
-        for destination, source in enumerate(rows):
-            if source != destination:
-                for slots in self._slots:
-                    slots.move(source, destination, self.lengths[source])
-        self.lengths = [self.lengths[row] for row in rows]
-
-    def _place(self, starts: list[int], counts: list[int], width: int, device: Any) -> Tensor:
-        """Fills the plan; returns the position of every token, ``[rows, width]``."""
-        self._plan.rows, self._plan.starts = len(starts), starts
-        self._plan.bucket = min(_bucket(max(starts) + width, device), self.capacity + 1)
-        if counts == [width] and starts[0] + width <= self.capacity:  # one row without padding
-            self._plan.index = torch.arange(starts[0], starts[0] + width, device=device).unsqueeze(
-                0
-            )
-            return self._plan.index
-        column = torch.arange(width).unsqueeze(0)
-        positions = torch.tensor(starts).unsqueeze(1) + column
-        real = column < torch.tensor(counts).unsqueeze(1)
-        slots = torch.where(real, positions, self.capacity)
-        both = upload(torch.stack([slots, positions.clamp_(max=self.capacity - 1)]), device)
-        self._plan.index = both[0]
-        return both[1]
-
 
 def _bucket(length: int, device: Any) -> int:
     """Attended slots: exact on CPU; on a GPU a multiple of 128, so that few shapes occur."""
     return length if torch.device(device).type == "cpu" else -(-length // 128) * 128
+
+
+def attended(
+    positions: Tensor,
+    bucket: int,
+    lengths: Tensor | None = None,
+    branch: Branch | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The position that each of ``bucket`` slots stands for, and which slots each token attends.
+
+    Arguments as for ``MaskBuilder.build``; both are four-dimensional, as a mask is.
+    """
+    keys = torch.arange(bucket, device=positions.device).view(1, 1, 1, bucket)
+    if branch is None or lengths is None:
+        return keys, keys <= positions[:, None, :, None]
+    rows, width, slots = branch.visible.shape
+    offsets = keys - lengths.view(rows, 1, 1, 1)
+    behind = (offsets >= 0) & (offsets < slots)
+    at = offsets.clamp(0, slots - 1)
+    depths = branch.depths.view(rows, 1, 1, slots).gather(3, at)
+    places = torch.where(behind, lengths.view(rows, 1, 1, 1) + depths, keys)
+    seen = branch.visible.unsqueeze(1).gather(3, at.expand(rows, 1, width, -1))
+    return places, torch.where(behind, seen, offsets < 0)
 
 
 class MaskBuilder:
@@ -325,25 +368,10 @@ class MaskBuilder:
 
         ``positions [rows, width]`` of the tokens; ``lengths [rows, 1]`` go with ``branch``.
         """
-        keys = torch.arange(bucket, device=positions.device).view(1, 1, 1, bucket)
         queries = positions[:, None, :, None]
-        if branch is None or lengths is None:
-            places, allowed = keys, keys <= queries
-        else:
-            places, allowed = self._branched(keys, lengths, branch)
+        places, allowed = attended(positions, bucket, lengths, branch)
         masks = {k: self._mask(places, queries, allowed, k) for k in sorted(set(self.kinds))}
         return masks if len(masks) > 1 else next(iter(masks.values()))
-
-    def _branched(self, keys: Tensor, lengths: Tensor, branch: Branch) -> tuple[Tensor, Tensor]:
-        """The position that each slot stands for, and which slots each token attends."""
-        rows, width, slots = branch.visible.shape
-        offsets = keys - lengths.view(rows, 1, 1, 1)
-        behind = (offsets >= 0) & (offsets < slots)
-        at = offsets.clamp(0, slots - 1)
-        depths = branch.depths.view(rows, 1, 1, slots).gather(3, at)
-        places = torch.where(behind, lengths.view(rows, 1, 1, 1) + depths, keys)
-        seen = branch.visible.unsqueeze(1).gather(3, at.expand(rows, 1, width, -1))
-        return places, torch.where(behind, seen, offsets < 0)
 
     def _mask(self, places: Tensor, queries: Tensor, allowed: Tensor, kind: str) -> Tensor:
         if kind == SLIDING:

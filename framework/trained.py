@@ -153,7 +153,7 @@ def read_map(path: str, drafter: str, target: Target) -> Tensor | None:
     if not (folder / CARD).is_file():
         return None
     card = _checked(folder, where, drafter, target)
-    tensors = _tensors(folder / IDS, where) if (folder / IDS).is_file() else {}
+    tensors = load_tensors(folder / IDS, where) if (folder / IDS).is_file() else {}
     found = Trained(tensors, card, where)
     _check_ids(found, target)
     return found.ids
@@ -169,7 +169,7 @@ def read_trained(path: str, drafter: str, target: Target) -> Trained:
     where, folder = f"drafter.path={path}", Path(place(path))
     _check_folder(folder, where)
     card = _checked(folder, where, drafter, target)
-    found = Trained(_tensors(folder / WEIGHTS, where), card, where)
+    found = Trained(load_tensors(folder / WEIGHTS, where), card, where)
     _check_ids(found, target)
     return found
 
@@ -213,7 +213,12 @@ def _check_target(said: Mapping[str, Any], target: Target, where: str) -> None:
             raise ConfigError(f"{where} was trained for {what}{name}, not for this target.")
 
 
-def _tensors(path: Path, where: str) -> dict[str, Tensor]:
+def load_tensors(path: Path, where: str) -> dict[str, Tensor]:
+    """What a safetensors file holds, on the CPU.
+
+    Raises:
+        InputError: it is damaged.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

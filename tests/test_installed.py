@@ -28,6 +28,7 @@ BUILT_IN = {
         "cascade",
         "synthetic",
         "medusa",
+        "eagle",
     },
     "verifier": {"token", "greedy", "block", "coupled", "recursive", "kseq", "traversal"},
     "policy": {"fixed"},

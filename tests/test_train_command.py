@@ -553,7 +553,7 @@ def test_a_drafter_without_weights_is_refused_with_those_that_have_some(
     cli: Cli, place: Path, name: str
 ) -> None:
     words = [word for word in words_for(place, "out=o") if not word.startswith("drafter")]
-    said = (f"drafter={name} has nothing to train", "can be trained: causal_lm, medusa")
+    said = (f"drafter={name} has nothing to train", "can be trained: causal_lm, eagle, medusa")
     refused(cli(*words, f"drafter={name}"), *said)
     assert not Path("o").exists()
 

@@ -17,11 +17,13 @@ HELP = """\
 usage: foredraft train drafter=NAME out=FOLDER [target=...] [task=...] [train.KEY=VALUE] [...]
 
 Samples answers of the target, keeps its hidden states at every token, and trains the drafter to say
-what the target would say: for drafter=medusa drafter.path=FOLDER, drafter=causal_lm drafter.model=FOLDER
+what the target would say: for drafter=medusa or eagle drafter.path=FOLDER, drafter=causal_lm
+drafter.model=FOLDER
 
   drafter=NAME          what is trained
-  train.shape.KEY=VALUE what a new network is like (medusa: heads=4; causal_lm: layers=2
-                        hidden_size=128 heads=4, or from_layers=[1,15,30] of the target)
+  train.shape.KEY=VALUE what a new network is like (medusa: heads=4; eagle: steps=4
+                        layers_read=[2,15,30]; causal_lm: layers=2 hidden_size=128 heads=4, or
+                        from_layers=[1,15,30] of the target)
   train.vocabulary=8192 draft only so many ids, the most frequent ones of the answers
   out=FOLDER            where weights and card go; killed, the same command goes on
   task=own|file|hub     the prompts, as for foredraft bench (task.file=FILE.jsonl)

@@ -20,6 +20,7 @@ NEAR = {
     "ngram": "a law of n-grams has no like there; prompt_lookup has, but was not what was measured",
     "token_recycling": "the target's candidates of earlier rounds have no like there",
     "jacobi": "the target's guesses of earlier rounds have no like there",
+    "eagle": "its folder of weights is not in the form that servers read",
     "medusa": "its folder of weights is not in the form that servers read",
     "quantized": "it makes its int8 copy itself; there, give a quantized model as the small model "
     "of drafter=causal_lm",
