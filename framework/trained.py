@@ -83,7 +83,8 @@ class Card:
         shape: the values that its network is made with.
         target: ``fingerprint`` of the target, and its name.
         training: data, steps, tokens, seed and command.
-        held_out: alpha on answers that it was not trained on.
+        held_out: alpha on answers that it was not trained on, of each guess.
+        guesses: what these are called: positions in a draft, or what else tells them apart.
     """
 
     drafter: str
@@ -91,6 +92,7 @@ class Card:
     target: dict[str, Any]
     training: dict[str, Any] = field(default_factory=dict)
     held_out: dict[str, Any] = field(default_factory=dict)
+    guesses: list[str] = field(default_factory=list)
 
 
 def fingerprint(target: Target) -> dict[str, str]:
