@@ -37,7 +37,8 @@ class Branch:
     """Who follows whom among the tokens behind the length, for a forward that is not a chain.
 
     Args:
-        depths: ``[rows, ahead + width]``, how many positions behind the length each slot is.
+        depths: ``[rows, ahead + width]``, how many positions behind the length each slot is; below 0,
+            a token that is kept is run once more, and attends what is before it.
         visible: ``[rows, width, ahead + width]`` bool: which of these slots each token of this
             forward attends, itself included.
     """
@@ -340,12 +341,15 @@ class MaskBuilder:
         if branch is None or lengths is None:
             places, allowed = keys, keys <= queries
         else:
-            places, allowed = self._branched(keys, lengths, branch)
+            places, allowed = self._branched(keys, queries, lengths, branch)
         masks = {k: self._mask(places, queries, allowed, k) for k in sorted(set(self.kinds))}
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
-    def _branched(self, keys: Tensor, lengths: Tensor, branch: Branch) -> tuple[Tensor, Tensor]:
-        """The position that each slot stands for, and which slots each token attends."""
+    def _branched(
+        self, keys: Tensor, queries: Tensor, lengths: Tensor, branch: Branch
+    ) -> tuple[Tensor, Tensor]:
+        """The position that each slot stands for, and which slots each token attends: of those that are
+        kept, all before its own position."""
         rows, width, slots = branch.visible.shape
         offsets = keys - lengths.view(rows, 1, 1, 1)
         behind = (offsets >= 0) & (offsets < slots)
@@ -353,7 +357,7 @@ class MaskBuilder:
         depths = branch.depths.view(rows, 1, 1, slots).gather(3, at)
         places = torch.where(behind, lengths.view(rows, 1, 1, 1) + depths, keys)
         seen = branch.visible.unsqueeze(1).gather(3, at.expand(rows, 1, width, -1))
-        return places, torch.where(behind, seen, offsets < 0)
+        return places, torch.where(behind, seen, (offsets < 0) & (keys < queries))
 
     def _mask(self, places: Tensor, queries: Tensor, allowed: Tensor, kind: str) -> Tensor:
         if kind == SLIDING:

@@ -181,7 +181,7 @@ def _checked(folder: Path, where: str, drafter: str, target: Target) -> dict[str
     card = _card(folder / CARD, where)
     if card["drafter"] != drafter:
         raise ConfigError(f"{where} holds drafter={card['drafter']}, not drafter={drafter}.")
-    _check_target(card["target"], target, where)
+    check_target(card["target"], target, where)
     return card
 
 
@@ -207,7 +207,8 @@ def _card(path: Path, where: str) -> dict[str, Any]:
     return card
 
 
-def _check_target(said: Mapping[str, Any], target: Target, where: str) -> None:
+def check_target(said: Mapping[str, Any], target: Target, where: str) -> None:
+    """Refuses what was made for another target; ``said`` is its fingerprint, with its name."""
     own = fingerprint(target)
     for key, what in (("config", "another model"), ("tokenizer", "another tokenizer")):
         if said.get(key) and own[key] and said[key] != own[key]:

@@ -313,12 +313,13 @@ SHORT = (
 TRAINED = {
     "drafter=medusa": ["train.shape.heads=2"],
     "drafter=early_exit": ["train.shape.exits=[1,2]", "train.shape.rank=4"],
+    "drafter=layer_skip": ["evaluations=2", "texts=4"],
 }
 
 
 def of_training(words: list[str]) -> bool:
     """Whether a command trains, or reads what was trained."""
-    reads = any(word.startswith("drafter.path=") for word in words)
+    reads = words[0] == "fit" or any(word.startswith("drafter.path=") for word in words)
     return words[0] == "train" or (reads and any(word in TRAINED for word in words))
 
 
@@ -328,8 +329,9 @@ def on_a_tiny_model(words: list[str]) -> list[str]:
     Path("tasks.jsonl").write_text("".join(f'{{"prompt": "say {i}"}}\n' for i in range(6)))
     kept = [word for word in words if not word.startswith(("target", "task"))]
     short = ["target=causal_lm", "target.model=tiny", "max_new_tokens=4"]
-    if words[0] == "train":
-        short += ["task=file", "task.file=tasks.jsonl", "train.steps=2"]
+    if words[0] in ("train", "fit"):
+        short += ["task=file", "task.file=tasks.jsonl"]
+        short += ["train.steps=2"] if words[0] == "train" else []
     return [*kept, *short]
 
 
@@ -338,7 +340,8 @@ def train_first(words: list[str], cli: Cli) -> None:
     drafter = next((word for word in words if word in TRAINED), "")
     for word in words:
         if word.startswith("drafter.path="):
-            made = ["train", drafter, f"out={word.partition('=')[2]}", *TRAINED[drafter]]
+            command = "fit" if drafter == "drafter=layer_skip" else "train"
+            made = [command, drafter, f"out={word.partition('=')[2]}", *TRAINED[drafter]]
             done = cli(*on_a_tiny_model(made))
             assert done.code == 0, done.err
 
