@@ -23,6 +23,7 @@ from foredraft.drafters.prompt_lookup import PromptLookup
 from foredraft.framework.bases import SessionPolicy
 from foredraft.framework.context import Context
 from foredraft.framework.interfaces import Drafter, DraftSession, PolicySession
+from foredraft.framework.lean import make_lean
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.records import Ahead, Draft, DraftStep, Round
 from foredraft.framework.requests import Answer
@@ -30,7 +31,17 @@ from foredraft.framework.targets.causal_lm import CausalLM, CausalLMSession
 from foredraft.framework.testing.tiny import tiny_model
 
 KINDS = ("llama", "qwen3", "gpt2", "mistral", "gemma2")
+LEAN = (*KINDS, "lean")
 RAGGED = PerRow(lambda row, number: (row + number) % 4)  # 0 among them
+
+
+def layered(kind: str, layers: int) -> CausalLM:
+    """A target; a lean one has hidden states and logits by the lean forward."""
+    if kind != "lean":
+        return target_of(kind, layers=layers)
+    model = tiny_model("llama", layers=layers)
+    assert make_lean(model)
+    return CausalLM(model)
 
 
 def exit_of(target: CausalLM, layers: int = 1) -> EarlyExit:
@@ -128,10 +139,10 @@ def test_a_policy_that_ends_a_draft_wastes_no_token() -> None:
 # --- it is the whole forward ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LEAN)
 def test_it_equals_a_whole_forward_in_a_ragged_batch(kind: str, resumed: list[list[int]]) -> None:
     """Rows that draft 0 to 3 tokens, that end at other times and in the middle of a block."""
-    target = target_of(kind, layers=3)
+    target = layered(kind, 3)
     prompts = random_prompts((1, 4, 9, 2))
     engine = make_engine(target, exit_of(target, 2), RAGGED)
     rows = [Answer(engine.request(p, i, max_new_tokens=12 + 5 * i)) for i, p in enumerate(prompts)]
@@ -191,9 +202,9 @@ class WatchingSession(EarlyExitSession):
                 torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2", "qwen3", "lean"])
 def test_hidden_states_are_kept_as_by_a_whole_forward(kind: str, resumed: list[list[int]]) -> None:
-    target = target_of(kind, layers=3)
+    target = layered(kind, 3)
     engine = make_engine(target, Watching(EarlyExitConfig(2), target), RAGGED, max_new_tokens=8)
     engine.generate_many(random_prompts((4, 9, 2)))
     assert resumed

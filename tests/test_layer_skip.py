@@ -11,7 +11,7 @@ import pytest
 import torch
 from cli_helpers import Cli, make_cli, refused
 from helpers import PerRow, cycle, make_engine, plain, random_prompts, target_of
-from test_early_exit import RAGGED, counting
+from test_early_exit import LEAN, RAGGED, counting, layered
 from test_kit_drafters import shown
 from test_law_engine import FLOOR, p_values
 from torch import Tensor
@@ -55,10 +55,10 @@ def test_draws_follow_the_joint_law(draws: int) -> None:
     assert min(p_values(of, skipping(of, 2, 3), 2, draws, batch=2000)) > FLOOR
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LEAN)
 @pytest.mark.parametrize("skip", [(1,), (2, 4), (1, 2, 3)], ids=str)
 def test_greedy_ids_are_plain_ones_in_a_ragged_batch(kind: str, skip: tuple[int, ...]) -> None:
-    of = target_of(kind, layers=4)
+    of = layered(kind, 4)
     prompts = random_prompts((1, 4, 9, 2))
     found = make_engine(of, skipping(of, *skip), RAGGED, max_new_tokens=16).generate_many(prompts)
     for prompt, answer in zip(prompts, found, strict=True):
@@ -109,11 +109,11 @@ def test_what_it_wrote_is_not_taken_for_an_exits() -> None:
 # --- the search ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2", "mistral"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2", "mistral", "lean"])
 @torch.inference_mode()
 def test_alpha_is_that_of_drafts_at_every_place(kind: str) -> None:
     """One forward over all places against a session of its own for each."""
-    of = target_of(kind, layers=3)
+    of = layered(kind, 3)
     texts = [
         Answered(at, "", ids[:3], ids[3:]) for at, ids in enumerate(random_prompts((14, 5, 11)))
     ]
