@@ -128,10 +128,13 @@ class EarlyExitConfig:
     """The target's first layers.
 
     Args:
-        layers: how many of them draft, from 1 to the target's depth less one.
+        layers: how many of them draft, from 1 to the target's depth less one; null: 4, or with a path the
+            fewest that it has an exit for.
+        path: folder that ``foredraft train`` has written; null: the target's final norm and head.
     """
 
-    layers: int = 4
+    layers: int | None = None
+    path: str | None = None
 
 
 @dataclass
@@ -241,7 +244,10 @@ def foredraft_drafters() -> list[DrafterSpec]:
             "a small transformer with the target's tokens", kind=grown,
             trainee="foredraft.drafters.causal_lm_training:CausalLMTrainee",
         ),
-        spec("early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache"),
+        spec(
+            "early_exit", _early_exit, EarlyExitConfig, "the target's first layers, on its cache",
+            trainee="foredraft.drafters.early_exit_training:EarlyExitTrainee",
+        ),
         spec("quantized", _quantized, QuantizedConfig, "an int8 copy of the target"),
         spec(
             "synthetic", _synthetic, SyntheticConfig,

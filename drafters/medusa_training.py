@@ -41,7 +41,7 @@ class MedusaTrainee(Trainee):
         self, config: MedusaConfig, target: Target, shape: MedusaShape, ids: Tensor | None = None
     ) -> None:
         super().__init__(config, target, shape, ids)
-        self.head = LMHead.of(target, "medusa").reduced(ids)
+        self.head = LMHead.of(target, "medusa").reduced(ids).frozen()
         self.module = MedusaHeads(shape.heads, self.head.weight.shape[1])
         self.module.to(self.head.weight.device)
         self.layers = (target.depth,)

@@ -22,7 +22,7 @@ from ..framework.factories import make_part
 from ..framework.guard import blame, check_draft
 from ..framework.interfaces import Drafter, DraftSession, Target
 from ..framework.law import DenseLaw, DraftLaw, PointMass
-from ..framework.records import Draft, Round, RowOutcome
+from ..framework.records import Ahead, Draft, Round, RowOutcome
 from ..framework.specs import DETERMINISTIC, INDEPENDENT, DraftKind
 from ..verifiers.greedy import GreedyVerifier
 from .builtin_nested import learns
@@ -182,7 +182,19 @@ class SeveralSession(DraftSession):
             tokens = self._chosen({p: draft.tokens for p, draft in drafts.items()}, max(lengths))
         if self.kind.drawn == DETERMINISTIC:
             return Draft(tokens, lengths, PointMass(tokens))
-        return Draft(tokens, lengths, self._law(drafts, tokens))
+        ahead = self._ahead(drafts, tokens)
+        return Draft(tokens, lengths, self._law(drafts, tokens), ahead=ahead)
+
+    def _ahead(self, drafts: dict[int, Draft], tokens: Tensor) -> Ahead | None:
+        """What one member's draft has run ahead, of the rows that it serves: into the others' slots
+        another member may have written."""
+        for place, draft in drafts.items():
+            ahead = draft.ahead
+            if ahead is not None and ahead.tokens is draft.tokens:
+                pairs = zip(ahead.counts, self.servers, strict=True)
+                counts = [count if server == place else 0 for count, server in pairs]
+                return replace(ahead, tokens=tokens, counts=counts)
+        return None
 
     def _law(self, drafts: dict[int, Draft], tokens: Tensor) -> DraftLaw:
         laws = {place: draft.law for place, draft in drafts.items()}

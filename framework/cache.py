@@ -14,9 +14,9 @@ Supported: transformers 5.17 to 5.24 (``past_key_values`` and its new name ``cac
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -24,7 +24,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .device import upload
 from .errors import ConfigError
-from .lean import Lean, lean_of
+from .lean import lean_of
+
+if TYPE_CHECKING:
+    from .views import View
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -34,7 +37,8 @@ class Branch:
     """Who follows whom among the tokens behind the length, for a forward that is not a chain.
 
     Args:
-        depths: ``[rows, ahead + width]``, how many positions behind the length each slot is.
+        depths: ``[rows, ahead + width]``, how many positions behind the length each slot is; below 0,
+            a token that is kept is run once more, and attends what is before it.
         visible: ``[rows, width, ahead + width]`` bool: which of these slots each token of this
             forward attends, itself included.
     """
@@ -238,35 +242,36 @@ class RaggedModel(RaggedRows):
         tokens: Tensor,
         counts: list[int],
         *,
-        ahead: int = 0,
+        ahead: int | list[int] = 0,
         branch: Branch | None = None,
-        view: Any = None,
+        view: View | None = None,
         logits: bool = True,
     ) -> Tensor:
         """Runs ``tokens [rows, width]`` behind each row's length, without moving the lengths.
 
         Args:
             counts: how many of each row's tokens are real; the rest is padding.
-            ahead: tokens already run, but not yet kept, behind each length.
+            ahead: tokens already run, but not yet kept, behind each length; a number per row only for
+                chains.
             branch: their shape and that of ``tokens``, if they are not a chain.
-            view: a model that shares this one's layers (early exit); default: the model.
+            view: some of the model's layers (``views.py``); default: the model.
             logits: False skips the LM head and returns the hidden states (prefill).
 
         Returns:
             ``[rows, width, vocab]``.
         """
-        starts = [length + ahead for length in self.lengths]
+        offsets = ahead if isinstance(ahead, list) else [ahead] * len(self.lengths)
+        starts = [length + offset for length, offset in zip(self.lengths, offsets, strict=True)]
         positions = self._place(starts, counts, tokens.shape[1], tokens.device)
         if branch is None:
             mask = self._mask(starts, positions)
         else:
             lengths = upload(self.lengths, tokens.device).unsqueeze(1)
-            positions = (lengths + branch.depths[:, ahead:]).clamp(max=self.capacity - 1)
+            positions = (lengths + branch.depths[:, offsets[0] :]).clamp(max=self.capacity - 1)
             mask = self._masks.build(positions, self._plan.bucket, lengths, branch)
-        if view is not None:
-            return self._run(view, tokens, positions, mask, logits)[0]
-        out, states = self._run(self.model, tokens, positions, mask, logits, self._lean)
-        for layer, slots in self._watched.items():
+        shown = self._shown(view)
+        out, states = self._run(view, tokens, positions, mask, shown, logits)
+        for layer, slots in shown.items():
             slots.write(states[layer].unsqueeze(1))
         return out
 
@@ -278,19 +283,19 @@ class RaggedModel(RaggedRows):
 
     def _run(
         self,
-        model: Any,
+        view: View | None,
         tokens: Tensor,
         positions: Tensor,
         mask: Any,
+        shown: Iterable[int],
         logits: bool,
-        lean: Lean | None = None,
-    ) -> tuple[Tensor, Any]:
-        """What the model says, and its hidden states by layer, if any is watched."""
-        places, caches = self._masks.position_ids(positions), self._layers
-        if lean is not None:
+    ) -> tuple[Tensor, Mapping[int, Tensor]]:
+        """What the model or a view of it says, and the hidden states of these layers."""
+        places, model = self._masks.position_ids(positions), view.model if view else self.model
+        if self._lean is not None:
             last = min(self.capacity, self._masks.last_position)
-            found: tuple[Tensor, Any] = lean(
-                tokens, places, mask, caches, last, self._watched, logits
+            found: tuple[Tensor, dict[int, Tensor]] = self._lean(
+                tokens, places, mask, self._layers, last, shown, logits, view
             )
             return found
         out = (model if logits else model.base_model)(
@@ -298,10 +303,16 @@ class RaggedModel(RaggedRows):
             position_ids=places,
             attention_mask=mask,
             use_cache=True,
-            **({"output_hidden_states": True} if self._watched else {}),
+            **({"output_hidden_states": True} if shown else {}),
             **{self._masks.cache_name: self._cache},
         )
-        return cast(Tensor, out[0]), out.get("hidden_states")
+        own = view.shows if view else range(self.depth + 1)
+        return cast(Tensor, out[0]), {layer: out.hidden_states[own[layer]] for layer in shown}
+
+    def _shown(self, view: View | None) -> dict[int, _Slots]:
+        """The watched layers whose hidden states this forward makes."""
+        known = range(self.depth + 1) if view is None else view.shows
+        return {layer: slots for layer, slots in self._watched.items() if layer in known}
 
     def prefill(self, tokens: list[list[int]], chunk: int) -> None:
         """Takes in each row's ids in pieces of at most ``chunk`` tokens."""
@@ -323,13 +334,15 @@ def attended(
     lengths: Tensor | None = None,
     branch: Branch | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The position that each of ``bucket`` slots stands for, and which slots each token attends.
+    """The position that each of ``bucket`` slots stands for, and which slots each token attends: of those
+    that are kept, all before its own position.
 
     Arguments as for ``MaskBuilder.build``; both are four-dimensional, as a mask is.
     """
     keys = torch.arange(bucket, device=positions.device).view(1, 1, 1, bucket)
+    queries = positions[:, None, :, None]
     if branch is None or lengths is None:
-        return keys, keys <= positions[:, None, :, None]
+        return keys, keys <= queries
     rows, width, slots = branch.visible.shape
     offsets = keys - lengths.view(rows, 1, 1, 1)
     behind = (offsets >= 0) & (offsets < slots)
@@ -337,7 +350,7 @@ def attended(
     depths = branch.depths.view(rows, 1, 1, slots).gather(3, at)
     places = torch.where(behind, lengths.view(rows, 1, 1, 1) + depths, keys)
     seen = branch.visible.unsqueeze(1).gather(3, at.expand(rows, 1, width, -1))
-    return places, torch.where(behind, seen, offsets < 0)
+    return places, torch.where(behind, seen, (offsets < 0) & (keys < queries))
 
 
 class MaskBuilder:

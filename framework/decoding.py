@@ -173,6 +173,8 @@ class Batch:
         counts = [length + 1 for length in draft.lengths]
         tokens = torch.cat([newest, draft.tokens], 1)
         with blame(self.parts.named("target")), self.clock.phase("verify"):
+            if draft.ahead is not None:
+                return self.context.target.resume(tokens, counts, draft.ahead)
             return self.context.target.forward(tokens, counts, draft.tree)
 
     def _trial(self, draft: Draft, logits: torch.Tensor) -> Trial:

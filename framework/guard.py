@@ -195,7 +195,9 @@ def clamp_and_flag(draft: Draft, vocab_size: int, gammas: list[int]) -> tuple[Dr
     bad_law = (~draft.law.valid(safe) & (safe == draft.tokens) & _lawful(draft, tree)).any(1)
     flags = bad_id.double() * BAD_ID + bad_law.double() * BAD_LAW + bad_tree.double() * BAD_TREE
     law = PointMass(safe) if isinstance(draft.law, PointMass) else draft.law  # it indexes by them
-    return Draft(safe.where(real, 0), draft.lengths, law, tree, draft.drawn), flags
+    own = draft.ahead is not None and draft.ahead.tokens is draft.tokens  # nobody has changed them
+    ahead = draft.ahead if own else None
+    return Draft(safe.where(real, 0), draft.lengths, law, tree, draft.drawn, ahead), flags
 
 
 def _lawful(draft: Draft, tree: Tree | None) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -79,6 +79,16 @@ class LMHead:
         if isinstance(self.layer, SmallWidthLinear):
             speed_up_linears(layer)
         return LMHead(layer, self.vocab_size, self.scale, self.cap, ids)
+
+    def frozen(self) -> LMHead:
+        """The same, not copied, whose weights get no gradients: those of a large vocabulary are dear."""
+        bias = self.layer.bias
+        ids, size = self.weight.shape
+        layer = nn.Linear(size, ids, bias is not None, device="meta")
+        layer.weight = nn.Parameter(self.weight, requires_grad=False)
+        if bias is not None:
+            layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
+        return replace(self, layer=layer)
 
     def narrow(self, hidden: Tensor) -> Tensor:
         """``[..., hidden]`` to logits of its own ids."""

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from .context import Context
-from .records import Draft, DraftStep, Round, Trial, Verdict
+from .records import Ahead, Draft, DraftStep, Round, Trial, Verdict
 from .specs import DETERMINISTIC, INDEPENDENT, DraftKind
 from .tree import Tree
 
@@ -72,6 +72,11 @@ class TargetSession(ABC):
         only its ancestors stood before it. Returns logits ``[batch, width + 1, vocab]``; logits
         at padding are arbitrary. Does not move the lengths.
         """
+
+    def resume(self, tokens: Tensor, counts: list[int], ahead: Ahead) -> Tensor:
+        """``forward`` of a chain that a drafter has run through the target's own first layers; may use
+        what it left, and gives the same logits."""
+        return self.forward(tokens, counts)
 
     @abstractmethod
     def advance(self, kept: list[list[int]]) -> None:

@@ -11,7 +11,7 @@ A model whose own logits are not reproduced, up to rounding, keeps its own forwa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .linear import Int8Linear, joined_int8, rounding, speed_up_linears
+
+if TYPE_CHECKING:
+    from .views import View
 
 STEADY_ROPES = ("default", "linear", "llama3")
 """Rotary embeddings that are a function of the position alone."""
@@ -68,6 +71,7 @@ class Lean(nn.Module):
         last: int,
         watched: Iterable[int] = (),
         logits: bool = True,
+        view: View | None = None,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Runs ``tokens [rows, width]``.
 
@@ -77,21 +81,25 @@ class Lean(nn.Module):
             caches: of each layer, with ``update(keys, values)``.
             last: the highest position that may come.
             watched: layers whose hidden states are wanted.
+            view: some of the layers, in place of all.
 
         Returns:
             Logits, or without ``logits`` what the head would read; and hidden states by layer: 0 are the
             embeddings, the last one is behind the norm.
         """
-        hidden = self.embed(tokens)
+        given = view.begin.given if view and view.begin else None
+        hidden = self.embed(tokens) if given is None else given
         turns = self._turns(positions, last)
         wanted, found = set(watched), {}
-        for depth, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+        kept = view.kept if view else range(len(self.layers))
+        for depth in kept:
             if depth in wanted:
                 found[depth] = hidden
-            hidden = layer(hidden, turns, mask, cache)
-        hidden = self.norm(hidden)
-        if len(self.layers) in wanted:
-            found[len(self.layers)] = hidden
+            hidden = self.layers[depth](hidden, turns, mask, caches[depth])
+        if view is None or view.normed:
+            hidden = self.norm(hidden)
+        if kept[-1] + 1 in wanted:
+            found[kept[-1] + 1] = hidden
         return self.head(hidden) if logits else hidden, found
 
     def reproduces(self, model: Any) -> bool:

@@ -21,6 +21,25 @@ from .tree import Tree
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What the target's own first layers have run of a chain while it was drafted, so that they need not
+    run it again.
+
+    Args:
+        tokens: the very tensor of the draft's tokens. One whose tokens are others is verified in full.
+        layers: how many layers.
+        hidden: ``[batch, n, size]``, the hidden states behind them: of the newest committed token, then of
+            drafted ones. Their entries stand in the target's cache, behind its length.
+        counts: how many of these are real, by row.
+    """
+
+    tokens: Tensor
+    layers: int
+    hidden: Tensor
+    counts: list[int]
+
+
+@dataclass(frozen=True)
 class Draft:
     """Drafted tokens per row, a chain or a tree, with the law each was drawn from.
 
@@ -31,6 +50,7 @@ class Draft:
         tree: who follows whom; None is a chain, in which each follows the one before.
         drawn: how the children of a node were drawn (``specs.DRAWN``). Tokens that were chosen,
             not drawn, have the law ``PointMass``, and only they have it.
+        ahead: what the target has run of it already; None: nothing.
     """
 
     tokens: Tensor
@@ -38,6 +58,7 @@ class Draft:
     law: DraftLaw
     tree: Tree | None = None
     drawn: str = INDEPENDENT
+    ahead: Ahead | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.law, PointMass):

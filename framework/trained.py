@@ -83,7 +83,8 @@ class Card:
         shape: the values that its network is made with.
         target: ``fingerprint`` of the target, and its name.
         training: data, steps, tokens, seed and command.
-        held_out: alpha on answers that it was not trained on.
+        held_out: alpha on answers that it was not trained on, of each guess.
+        guesses: what these are called: positions in a draft, or what else tells them apart.
     """
 
     drafter: str
@@ -91,6 +92,7 @@ class Card:
     target: dict[str, Any]
     training: dict[str, Any] = field(default_factory=dict)
     held_out: dict[str, Any] = field(default_factory=dict)
+    guesses: list[str] = field(default_factory=list)
 
 
 def fingerprint(target: Target) -> dict[str, str]:
@@ -179,7 +181,7 @@ def _checked(folder: Path, where: str, drafter: str, target: Target) -> dict[str
     card = _card(folder / CARD, where)
     if card["drafter"] != drafter:
         raise ConfigError(f"{where} holds drafter={card['drafter']}, not drafter={drafter}.")
-    _check_target(card["target"], target, where)
+    check_target(card["target"], target, where)
     return card
 
 
@@ -205,7 +207,8 @@ def _card(path: Path, where: str) -> dict[str, Any]:
     return card
 
 
-def _check_target(said: Mapping[str, Any], target: Target, where: str) -> None:
+def check_target(said: Mapping[str, Any], target: Target, where: str) -> None:
+    """Refuses what was made for another target; ``said`` is its fingerprint, with its name."""
     own = fingerprint(target)
     for key, what in (("config", "another model"), ("tokenizer", "another tokenizer")):
         if said.get(key) and own[key] and said[key] != own[key]:

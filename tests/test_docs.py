@@ -309,28 +309,47 @@ SHORT = (
     "task.file=questions.jsonl",
 )
 
-# Drafters that have to be trained, and a small shape of each.
-TRAINED = {"medusa": "train.shape.heads=2", "eagle": "train.shape.steps=2"}
+# Drafters whose folders are trained, and what makes such a folder quickly.
+TRAINED = {
+    "drafter=medusa": ["train.shape.heads=2"],
+    "drafter=eagle": ["train.shape.steps=2"],
+    "drafter=eagle2": ["train.shape.steps=2"],
+    "drafter=early_exit": ["train.shape.exits=[1,2]", "train.shape.rank=4"],
+    "drafter=layer_skip": ["evaluations=2", "texts=4"],
+}
+
+
+def of_training(words: list[str]) -> bool:
+    """Whether a command trains, or reads what was trained."""
+    reads = words[0] == "fit" or any(word.startswith("drafter.path=") for word in words)
+    return words[0] == "train" or (reads and any(word in TRAINED for word in words))
 
 
 def on_a_tiny_model(words: list[str]) -> list[str]:
-    """The same command on a model of two layers, and short."""
-    save_tiny("tiny", context=512, dtype=torch.float32)
+    """The same command on a model of four layers, and short."""
+    save_tiny("tiny", context=512, layers=4, dtype=torch.float32)
     Path("tasks.jsonl").write_text("".join(f'{{"prompt": "say {i}"}}\n' for i in range(6)))
     kept = [word for word in words if not word.startswith(("target", "task"))]
     short = ["target=causal_lm", "target.model=tiny", "max_new_tokens=4"]
-    if words[0] == "train":
-        short += ["task=file", "task.file=tasks.jsonl", "train.steps=2"]
+    if words[0] in ("train", "fit"):
+        short += ["task=file", "task.file=tasks.jsonl"]
+        short += ["train.steps=2"] if words[0] == "train" else []
     return [*kept, *short]
 
 
 def train_first(words: list[str], cli: Cli) -> None:
     """What a command reads by ``drafter.path``."""
-    drafter = next((word for word in words if word.startswith("drafter=")), "").rstrip("2")
+    drafter = next((word for word in words if word in TRAINED), "")
     for word in words:
         if word.startswith("drafter.path="):
-            folder, shape = word.partition("=")[2], TRAINED[drafter.partition("=")[2]]
-            done = cli(*on_a_tiny_model(["train", drafter, f"out={folder}", shape]))
+            command = "fit" if drafter == "drafter=layer_skip" else "train"
+            made = [
+                command,
+                drafter.rstrip("2"),
+                f"out={word.partition('=')[2]}",
+                *TRAINED[drafter],
+            ]
+            done = cli(*on_a_tiny_model(made))
             assert done.code == 0, done.err
 
 
@@ -394,10 +413,11 @@ def test_every_command_can_be_read(page: Path, line: str) -> None:
 @pytest.mark.parametrize(("page", "line"), EXAMPLES)
 def test_every_command_runs_on_a_table(page: Path, line: str, cli: Cli) -> None:
     words = unquoted(line)
-    if words[0] in ("demo", "fetch") or any(word.startswith(MODEL_DRAFTERS) for word in words):
+    of_a_model = any(word.startswith(MODEL_DRAFTERS) for word in words)
+    if words[0] in ("demo", "fetch") or (of_a_model and not of_training(words)):
         pytest.skip("needs a model")
     write_files(line, cli)
-    if words[0] == "train" or any(f"drafter={name}" in line for name in TRAINED):
+    if of_training(words):
         train_first(words, cli)
         done = cli(*on_a_tiny_model(words))
         assert done.code == 0, done.err
@@ -420,7 +440,11 @@ def on_the_model() -> list[Any]:
     lines = {str(case.values[1]): case for case in EXAMPLES}
     first = next(line for line in lines if line.startswith("foredraft generate"))
     wanted = ("foredraft fetch", first, *MODEL_DRAFTERS)
-    return [case for line, case in lines.items() if any(word in line for word in wanted)]
+    return [
+        case
+        for line, case in lines.items()
+        if any(word in line for word in wanted) and not of_training(unquoted(line))
+    ]
 
 
 @pytest.mark.model

@@ -23,6 +23,7 @@ BUILT_IN = {
         "quantized",
         "token_recycling",
         "jacobi",
+        "layer_skip",
         "first_of",
         "one_of",
         "cascade",

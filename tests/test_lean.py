@@ -123,7 +123,7 @@ def drafters(target: CausalLM) -> dict[str, Drafter | None]:
 
 
 def test_decoding_uses_it_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An early exit has the target's cache, and its first layers without the lean forward."""
+    """An early exit has the target's cache, and the lean forward of its first layers."""
     calls: list[int] = []
     real = Lean.forward
 

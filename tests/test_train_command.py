@@ -88,7 +88,7 @@ def test_it_leaves_weights_and_a_card(whole: Path) -> None:
         "weight": (2, 32, 32), "bias": (2, 32)
     }  # fmt: skip
     assert all(value.abs().max() > 0 for value in tensors.values())
-    assert card.keys() == {"drafter", "shape", "target", "training", "held_out"}
+    assert card.keys() == {"drafter", "shape", "target", "training", "held_out", "guesses"}
     assert card["drafter"] == "medusa" and card["shape"] == {"heads": 2, "vocabulary": None}
     assert card["target"]["name"].endswith("model")
     assert card["target"]["config"] and card["target"]["tokenizer"]
@@ -553,7 +553,10 @@ def test_a_drafter_without_weights_is_refused_with_those_that_have_some(
     cli: Cli, place: Path, name: str
 ) -> None:
     words = [word for word in words_for(place, "out=o") if not word.startswith("drafter")]
-    said = (f"drafter={name} has nothing to train", "can be trained: causal_lm, eagle, medusa")
+    said = (
+        f"drafter={name} has nothing to train",
+        "can be trained: causal_lm, eagle, early_exit, medusa",
+    )
     refused(cli(*words, f"drafter={name}"), *said)
     assert not Path("o").exists()
 

@@ -168,4 +168,4 @@ def test_nothing_is_left_of_a_card_that_cannot_be_written(tmp_path: Path) -> Non
 
 def test_a_card_is_json_for_people(tmp_path: Path) -> None:
     card = json.loads((Path(write(tmp_path / "w")) / "card.json").read_text())
-    assert set(card) == {"drafter", "shape", "target", "training", "held_out"}
+    assert set(card) == {"drafter", "shape", "target", "training", "held_out", "guesses"}

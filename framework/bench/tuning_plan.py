@@ -16,8 +16,9 @@ from .tuning_race import FEWEST, schedule
 
 if TYPE_CHECKING:
     from ..training.answers import Answered
+    from .tasks import BenchPrompt
 
-Grouped = TypeVar("Grouped", "Unit", "Answered")
+Grouped = TypeVar("Grouped", "Unit", "Answered", "BenchPrompt")
 SHARE = 0.6  # of the minutes, for the race; what it leaves is for the units held out
 
 

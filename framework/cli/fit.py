@@ -1,4 +1,5 @@
-"""``foredraft fit``: counts n-grams of texts for ``drafter=ngram``, or trains a policy (``fit_policy``)."""
+"""``foredraft fit``: counts n-grams of texts for ``drafter=ngram``, trains a policy (``fit_policy``), or
+searches layers to draft without (``fit_skip``)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 HELP = """\
 usage: foredraft fit text=FILE... out=FILE [order=3] [target=...] [target.*=...]
        foredraft fit policy=specdecpp traces=FILE... out=FILE [hidden=8] [reject_weight=1] [seed=0]
+       foredraft fit drafter=layer_skip out=FILE [target=...] [task=...] [evaluations=120] [...]
 
 Counts n-grams of your texts, in the target's tokens, for: drafter=ngram drafter.path=FILE
 
@@ -35,7 +37,14 @@ Trains the head of a policy from dense traces, for: policy=specdecpp policy.path
   hidden=N      units of its hidden layer; 0 is a logistic regression (default 8)
   reject_weight=W  how many times a rejected token counts in training, an accepted one counting
                 once; 1 predicts chances, more errs towards stopping (default 1)
-  seed=N        of the first weights (default 0)"""
+  seed=N        of the first weights (default 0)
+
+Searches which layers of the target to draft without, for: drafter=layer_skip drafter.path=FILE
+
+  evaluations=N choices of layers that are tried (default 120)
+  max_gamma=N   longest draft that is thought of (default 8)
+  texts=N       prompts that the target answers (default 24), of task=own|file|hub, as for foredraft
+                bench; max_new_tokens=, sampling.KEY=, seed= and so on as for foredraft generate"""
 KEYS = ("text", "out", "order", "target")
 
 
@@ -48,6 +57,10 @@ def fit(argv: list[str]) -> int:
         from .fit_policy import fit_policy
 
         return fit_policy(argv)
+    if any(word.startswith("drafter=") for word in argv):
+        from .fit_skip import fit_skip
+
+        return fit_skip(argv)
     texts, out, order, overrides, config_dir = _parse(argv)
     documents = read_documents(texts)
 

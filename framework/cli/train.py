@@ -17,12 +17,13 @@ HELP = """\
 usage: foredraft train drafter=NAME out=FOLDER [target=...] [task=...] [train.KEY=VALUE] [...]
 
 Samples answers of the target, keeps its hidden states at every token, and trains the drafter to say
-what the target would say: for drafter=medusa or eagle drafter.path=FOLDER, drafter=causal_lm
-drafter.model=FOLDER
+what the target would say: for drafter=medusa drafter.path=FOLDER (eagle and early_exit
+alike), or drafter=causal_lm drafter.model=FOLDER
 
   drafter=NAME          what is trained
   train.shape.KEY=VALUE what a new network is like (medusa: heads=4; eagle: steps=4
-                        layers_read=[2,15,30]; causal_lm: layers=2 hidden_size=128 heads=4, or
+                        layers_read=[2,15,30]; early_exit: exits=[4,8] rank=64;
+                        causal_lm: layers=2 hidden_size=128 heads=4, or
                         from_layers=[1,15,30] of the target)
   train.vocabulary=8192 draft only so many ids, the most frequent ones of the answers
   out=FOLDER            where weights and card go; killed, the same command goes on
@@ -96,10 +97,11 @@ def _report(card: Card, place: str) -> None:
     groups = card.held_out
     table = Table()
     table.add_column("group", no_wrap=True)
-    for position in range(len(groups["all"])):
-        table.add_column(str(position + 1), justify="right")
+    for guess in card.guesses:
+        table.add_column(guess, justify="right")
     for name, alphas in groups.items():
         table.add_row(one_line(name), *(f"{alpha:.3f}" for alpha in alphas))
-    print("alpha on answers held out, by position in the draft")
+    by = "by position in the draft" if card.guesses[:1] == ["1"] else "of each guess"
+    print(f"alpha on answers held out, {by}")
     console().print(table)
     note(f"try: foredraft generate drafter={card.drafter} {place} prompt=...")

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from ..cache import Branch, RaggedModel, cache_bytes
 from ..interfaces import Target, TargetSession
 from ..models import check_model, eos_ids, load_model, load_tokenizer, max_context
+from ..records import Ahead
+from ..resuming import Halves, halves_of, resume, resumes
 from ..tree import Tree
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class CausalLM(Target):
         self.max_context = max_context(model.config)
         self.eos_ids = eos_ids(model, tokenizer)
         self.device = model.device
+        self._resumes: dict[int, bool] = {}
 
     @classmethod
     def from_config(cls, config: CausalLMConfig) -> CausalLM:
@@ -50,6 +53,12 @@ class CausalLM(Target):
 
     def start(self, rows: int, capacity: int) -> CausalLMSession:
         return CausalLMSession(self, rows, capacity)
+
+    def resumes(self, layers: int) -> bool:
+        """Whether its sessions can go on behind this layer (``TargetSession.resume``)."""
+        if layers not in self._resumes:
+            self._resumes[layers] = resumes(self.model, layers)
+        return self._resumes[layers]
 
     def session_bytes(self, rows: int, capacity: int) -> int:
         return cache_bytes(self.model, rows, capacity)
@@ -74,6 +83,7 @@ class CausalLMSession(TargetSession):
     def __init__(self, target: CausalLM, rows: int, capacity: int) -> None:
         self.vocab_size, self.device = target.vocab_size, target.device
         self.ragged = RaggedModel(target.model, rows, capacity)
+        self._halves: dict[int, Halves] = {}
 
     def prefill(self, tokens: Sequence[Sequence[int]]) -> None:
         self.ragged.prefill([list(row) for row in tokens], PREFILL_CHUNK)
@@ -82,6 +92,13 @@ class CausalLMSession(TargetSession):
         branch = None if tree is None else whole_branch(tree)
         # device_map may end on another device.
         return self.ragged.forward(tokens, counts, branch=branch).to(self.device)
+
+    def resume(self, tokens: Tensor, counts: list[int], ahead: Ahead) -> Tensor:
+        if ahead.layers not in self._halves:
+            model = self.ragged.model
+            self._halves[ahead.layers] = halves_of(model, ahead.layers, "drafter=early_exit")
+        halves = self._halves[ahead.layers]
+        return resume(self.ragged, halves, tokens, counts, ahead).to(self.device)
 
     def advance(self, kept: list[list[int]]) -> None:
         self.ragged.keep(kept)

@@ -52,7 +52,7 @@ def answered(
     # Of like length, so that a batch has little padding.
     missing.sort(key=lambda prompt: (prompt.words, prompt.index))
     for begin in range(0, len(missing), size):
-        for one in _batch(engine, missing[begin : begin + size]):
+        for one in answers_to(engine, missing[begin : begin + size]):
             append_line(path, vars(one))
             found[one.index] = one
             told(1)
@@ -64,7 +64,8 @@ def answered(
     return [found[prompt.index] for prompt in prompts if found[prompt.index].answer]
 
 
-def _batch(engine: Engine, prompts: Sequence[BenchPrompt]) -> list[Answered]:
+def answers_to(engine: Engine, prompts: Sequence[BenchPrompt]) -> list[Answered]:
+    """What the engine answers, all in one batch."""
     answers = [Answer(engine.request(prompt.content, prompt.index)) for prompt in prompts]
     for _ in engine.run(answers):
         pass

@@ -77,24 +77,21 @@ class Distillation:
         return whole if extra is None else whole + extra
 
     def held_out(self) -> dict[str, float]:
-        """Alpha by position, over all held-out texts together; ``score`` is their mean."""
+        """Alpha of each guess, over all held-out texts together; ``score`` is their mean."""
         sums = self.alphas(self.held)
-        means = {
-            f"alpha {position + 1}": hits / max(count, 1)
-            for position, (hits, count) in sums.items()
-        }
+        means = {f"alpha {name}": hits / max(count, 1) for name, (hits, count) in sums.items()}
         return {"score": sum(means.values()) / len(means), **means}
 
-    def alphas(self, which: Sequence[int]) -> dict[int, tuple[float, int]]:
-        """By position in a draft: the sum of ``sum min(p, q)``, and how many places."""
-        found: dict[int, tuple[float, int]] = {}
+    def alphas(self, which: Sequence[int]) -> dict[str, tuple[float, int]]:
+        """By name of the guess, in their order: the sum of ``sum min(p, q)``, and how many places."""
+        found: dict[str, tuple[float, int]] = {}
         for begin in range(0, len(which), self.size):
             batch = self.texts(which[begin : begin + self.size])
             for guess in self.trainee.guesses(batch):
                 target, logits, chosen = self._compared(batch, guess)
                 logs = logits.float().log_softmax(-1)
-                hits, count = found.get(guess.position, (0.0, 0))
-                found[guess.position] = (
+                hits, count = found.get(guess.name, (0.0, 0))
+                found[guess.name] = (
                     hits + float(overlap(target, logs).sum()),
                     count + len(chosen),
                 )

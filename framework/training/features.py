@@ -21,6 +21,7 @@ from ..interfaces import Target
 from .answers import Answered
 
 PER_SHARD = 64  # texts
+LARGEST = torch.finfo(torch.float16).max
 
 
 class Features:
@@ -83,7 +84,9 @@ class Features:
             cut = max(0, len(ids) - self.width)
             found[f"{place}.ids"] = torch.tensor([max(0, len(one.prompt) - cut), *ids[cut:]])
             for layer, states in zip(self.layers, _states(target, ids, self.layers), strict=True):
-                found[f"{place}.{layer}"] = states[cut:].half().cpu().contiguous()
+                # Some models have single values between their layers that float16 has no room for.
+                kept = states[cut:].clamp(-LARGEST, LARGEST)
+                found[f"{place}.{layer}"] = kept.half().cpu().contiguous()
         return found
 
     def _there(self, path: Path, texts: Sequence[Answered]) -> bool:

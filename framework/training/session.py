@@ -185,8 +185,9 @@ class Training:
             "looks": progress.looks,
         }  # fmt: skip
         about = {"name": str(name), **fingerprint(trainee.target)}
+        names, alphas = held_out(problem)
         return Card(
-            spec.name, trainee.described(), discreet(about), discreet(training), held_out(problem)
+            spec.name, trainee.described(), discreet(about), discreet(training), alphas, names
         )  # fmt: skip
 
 
@@ -208,20 +209,20 @@ def trainee_of(drafter: Part) -> type[Trainee]:
 
 
 @torch.inference_mode()
-def held_out(problem: Distillation) -> dict[str, list[float]]:
-    """Alpha by position, of all texts held out and of each group."""
+def held_out(problem: Distillation) -> tuple[list[str], dict[str, list[float]]]:
+    """The names of the guesses, and alpha of each, of all texts held out and of each group."""
     groups = sorted({problem.groups[at] for at in problem.held})
-    sums, whole = {}, dict[int, tuple[float, int]]()
+    sums, whole = {}, dict[str, tuple[float, int]]()
     for group in groups:
         sums[group] = problem.alphas([at for at in problem.held if problem.groups[at] == group])
-        for position, (hits, count) in sums[group].items():
-            before = whole.get(position, (0.0, 0))
-            whole[position] = before[0] + hits, before[1] + count
-    return {name: _means(one) for name, one in {"all": whole, **sums}.items()}
+        for guess, (hits, count) in sums[group].items():
+            before = whole.get(guess, (0.0, 0))
+            whole[guess] = before[0] + hits, before[1] + count
+    return list(whole), {name: _means(one) for name, one in {"all": whole, **sums}.items()}
 
 
-def _means(sums: Mapping[int, tuple[float, int]]) -> list[float]:
-    return [round(hits / count, 4) if count else 0.0 for _, (hits, count) in sorted(sums.items())]
+def _means(sums: Mapping[str, tuple[float, int]]) -> list[float]:
+    return [round(hits / count, 4) if count else 0.0 for hits, count in sums.values()]
 
 
 def _frequent(texts: Sequence[Answered], size: int | None, vocab_size: int) -> Tensor | None:

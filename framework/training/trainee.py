@@ -42,11 +42,18 @@ class Guess:
             ``Trainee.logits`` makes a guess of them. Only some places are asked for.
         ahead: from 1, the very next id.
         position: where in a draft it is made, from 0.
+        label: what reports call it, where several are made for one position; empty: by its position.
     """
 
     states: Tensor
     ahead: int
     position: int
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.label or str(self.position + 1)
 
 
 class Trainee(ABC):

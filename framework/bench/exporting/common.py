@@ -25,6 +25,7 @@ NEAR = {
     "quantized": "it makes its int8 copy itself; there, give a quantized model as the small model "
     "of drafter=causal_lm",
     "early_exit": "the target's first layers cannot draft there without training",
+    "layer_skip": "the target without some of its layers cannot draft there",
     "first_of": "several drafters in turn have no like there",
     "one_of": "a choice among several drafters has no like there",
     "cascade": "a drafter of a drafter has no like there",
