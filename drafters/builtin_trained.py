@@ -43,6 +43,7 @@ def _eagle(config: EagleConfig, target: Target) -> Drafter:
     return Eagle.from_config(config, target)
 
 
+@dataclass
 class LayerSkipConfig:
     """The target without some of its layers.
 
