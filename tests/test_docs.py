@@ -232,11 +232,14 @@ def test_every_key_and_loss_of_a_training_is_listed() -> None:
 
 def test_groups_presets_and_experiments_are_listed() -> None:
     listed = {row[0].strip("`"): row for row in rows(sections(DOCS / "config.md")["Groups"])[2:]}
+    presets = sections(DOCS / "config.md")["Presets and experiments"]
     for kind in CHOSEN:
         assert set(BUILTIN.names(kind)) <= set(re.findall(r"`(\w+)`", listed[kind][2]))
     for path in (ROOT / "conf").glob("*/*.yaml"):
-        if path.parent.name != "local":
-            assert f"`{path.stem}`" in listed[path.parent.name][2], path
+        if path.parent.name == "experiment":
+            assert f"`{path.stem}`" in listed["experiment"][2], path
+        elif path.parent.name != "local":
+            assert re.search(rf"`(\w+=)?{path.stem}`", presets), path
     chosen = re.findall(r"^  - (\w+): (\w+)", (ROOT / "conf/config.yaml").read_text(), re.MULTILINE)
     for group, name in chosen:
         if name != "null":

@@ -1,0 +1,64 @@
+"""The models that come with Foredraft: whole, small, documented, and lossless together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+import torch
+
+from foredraft.framework import Engine, load
+from foredraft.framework.errors import InputError
+from foredraft.framework.lean import lean_of
+from foredraft.framework.shipped import HERE, names, place
+
+MOST_BYTES = 40_000_000
+PROMPTS = ["import argparse\n", "def test_", "class Table:\n    def __init__(self"]
+
+
+@pytest.fixture(scope="module")
+def target() -> Engine:
+    torch.set_num_threads(1)
+    return load("target=pycode", "drafter=none")
+
+
+def test_names_lead_to_folders() -> None:
+    assert set(names()) == {"pycode", "pycode_small"}
+    assert place("shipped:pycode") == str(HERE / "pycode") and place("else/where") == "else/where"
+    with pytest.raises(
+        InputError, match=r"shipped:nothing is not possible; .* pycode, pycode_small"
+    ):
+        place("shipped:nothing")
+    with pytest.raises(InputError, match="shipped:nothing"):
+        load("target=causal_lm", "target.model=shipped:nothing")
+
+
+def test_they_are_small_and_say_what_they_are_made_of() -> None:
+    files = [path for path in HERE.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    for name in names():
+        card = json.loads((HERE / name / "card.json").read_text("utf-8"))
+        lines = gzip.decompress((HERE / name / "sources.jsonl.gz").read_bytes()).splitlines()
+        sources = [json.loads(line) for line in lines]
+        assert len(sources) == card["files"] and all(len(one["sha256"]) == 64 for one in sources)
+        for one in sources:
+            assert card["packages"][one["package"]]["license"] == one["license"]
+        assert card["training"]["looks"][-1]["score"] > card["training"]["looks"][0]["score"]
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_the_pair_says_what_the_target_says(target: Engine, temperature: int) -> None:
+    """At temperature 1 by the rule with shared noise, under which the text is plain decoding's as well."""
+    options = (
+        f"sampling.temperature={temperature}",
+        "verifier=coupled" if temperature else "verifier=token",
+    )
+    model = target.parts.target
+    plain = load("drafter=none", *options, target=model)
+    pair = load("drafter=pycode_small", "policy.gamma=3", *options, target=model)
+    assert lean_of(model.model) is not None  # type: ignore[attr-defined]
+    for prompt in PROMPTS:
+        ours, theirs = (engine.generate(prompt, max_new_tokens=40) for engine in (pair, plain))
+        assert ours.token_ids == theirs.token_ids
+        assert ours.metrics.drafted > 0
