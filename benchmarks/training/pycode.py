@@ -29,6 +29,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from foredraft.framework.files import write_json
+from foredraft.framework.targets.causal_lm import CausalLM
+from foredraft.framework.trained import fingerprint
 from foredraft.framework.training.loop import Progress, fit
 from foredraft.framework.training.objectives import mixed, overlap
 from foredraft.framework.training.options import PRECISIONS, TRAPEZOID, LoopOptions
@@ -164,6 +166,8 @@ def train(what: str, folder: Path, options: LoopOptions, width: int, size: int) 
     model.half().save_pretrained(place / "model")
     tokenizer.save_pretrained(place / "model")
     write_card(place, data, about_training(options, width * size, place))
+    if what == "drafter":
+        name_target(folder, tokenizer)
 
 
 def about_training(options: LoopOptions, tokens: int, place: Path) -> dict[str, Any]:
@@ -193,6 +197,16 @@ def write_card(place: Path, data: Path, training: dict[str, Any]) -> None:
     write_json(place / "model" / "card.json", card)
     with gzip.GzipFile(place / "model" / "sources.jsonl.gz", "wb", mtime=0) as packed:
         packed.write(lines.encode())
+
+
+def name_target(folder: Path, tokenizer: Any) -> None:
+    """What ``drafter=causal_lm`` wants to know of whom it drafts for."""
+    path = folder / "drafter" / "model" / "card.json"
+    layers, hidden, _, heads, _ = SHAPES["drafter"]
+    shape = {"layers": layers, "hidden_size": hidden, "heads": heads, "vocabulary": None}
+    target = {"name": "pycode", **fingerprint(CausalLM(teacher(folder), tokenizer))}
+    card = json.loads(path.read_text("utf-8"))
+    write_json(path, {"drafter": "causal_lm", "shape": shape, "target": target, **card})
 
 
 def teacher(folder: Path) -> Any:
