@@ -199,9 +199,9 @@ def test_the_alphas_of_the_card_are_those_of_the_weights_in_the_file(
     words = words_for(place, "out=o", f"train.stored={stored}", "train.steps=40")
     assert cli(*words).code == 0
     problem, _ = Training(asked(words[1:]), "").prepared()
-    before = held_out(problem)
+    before = held_out(problem)[1]
     problem.module.load_state_dict(load_file(Path("o/weights.safetensors")))
-    assert held_out(problem) == card_of(Path("o"))["held_out"] != before
+    assert held_out(problem)[1] == card_of(Path("o"))["held_out"] != before
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -316,7 +316,7 @@ def test_killed_in_the_answers_it_asks_for_none_twice(
     cli: Cli, place: Path, whole: Path, asked_for: list[int]
 ) -> None:
     words = words_for(place, "out=o")
-    with interrupted(answers, "_batch", 3, KeyboardInterrupt):
+    with interrupted(answers, "answers_to", 3, KeyboardInterrupt):
         stopped(cli, words)
     assert len(asked_for) == 6
     assert cli(*words).code == 0
