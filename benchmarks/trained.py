@@ -1,8 +1,8 @@
 """Trained drafters beside untrained ones, live: alpha by position, tau, c, and the speed-up over plain decoding,
 as measured and as predicted.
 
-    python benchmarks/trained.py pycode --target pycode --prompts held.jsonl --drafters pycode_small unigram bigram
-    python benchmarks/trained.py smollm2 --target smollm2 --prompts question.jsonl --drafters smollm2_medusa ngram
+    python benchmarks/trained.py --name pycode --target pycode --prompts h.jsonl --drafters pycode_small bigram
+    python benchmarks/trained.py --name smollm2 --target smollm2 --prompts q.jsonl --drafters smollm2_medusa ngram
 
 Batch 1. All sides answer the same prompts in turns (``common.alternate``); plain decoding is there twice, and at
 temperature 0 so is transformers' ``generate``, on the same tuned model. A prediction takes the acceptance of
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("name", help="of the results: trained-NAME.json")
+    parser.add_argument("--name", default="drafters", help="of the results: trained-NAME.json")
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--groups", nargs="*", default=[], help="task groups; none: all together")
