@@ -10,12 +10,15 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from .errors import ConfigError
 from .models import layer_list
+
+_settled: WeakSet[nn.Module] = WeakSet()
 
 
 class Resumed(nn.Module):
@@ -101,11 +104,14 @@ def final_norm(model: Any, key: str) -> str:
 def settle(model: Any) -> None:
     """transformers hooks a model's layers when hidden states are first asked for, and notes that on
     the model: a view made before would hook the layers that it shares a second time."""
-    ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
-    model(input_ids=ids, use_cache=False, output_hidden_states=True)
+    if model not in _settled:
+        ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+        model(input_ids=ids, use_cache=False, output_hidden_states=True)
+        _settled.add(model)
 
 
 def _with_layers(model: Any, kept: Sequence[int], key: str) -> Any:
+    settle(model)
     view, base = _shallow(model), _shallow(model.base_model)
     name = layer_list(model, key)
     setattr(base, name, nn.ModuleList([getattr(base, name)[layer] for layer in kept]))

@@ -259,3 +259,20 @@ def test_behind_another_drafter_only_its_own_rows_have_run(resumed: list[list[in
     for prompt, row in zip(prompts, engine.generate_many(prompts), strict=True):
         assert row.token_ids == plain(target.model, prompt, 24)
     assert any(0 in counts and max(counts) > 1 for counts in resumed)
+
+
+def test_a_view_made_first_does_not_double_hidden_states() -> None:
+    """transformers hooks layers once per model, when hidden states are first asked for."""
+    model, ids = tiny_model("llama", layers=3), torch.tensor([[1, 5, 9]])
+    untouched = tiny_model("llama", layers=3)
+    EarlyExit(EarlyExitConfig(layers=1), CausalLM(model)).view.model(
+        input_ids=ids, use_cache=False, output_hidden_states=True
+    )
+    with torch.inference_mode():
+        found, right = (
+            one(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states
+            for one in (model, untouched)
+        )
+    assert len(found) == len(right) == 4
+    for one, other in zip(found, right, strict=True):
+        torch.testing.assert_close(one, other)

@@ -57,7 +57,7 @@ def fit(argv: list[str]) -> int:
         from .fit_policy import fit_policy
 
         return fit_policy(argv)
-    if any(word.startswith("drafter=") for word in argv):
+    if any(word.startswith("drafter=") and word != "drafter=ngram" for word in argv):
         from .fit_skip import fit_skip
 
         return fit_skip(argv)
