@@ -1,4 +1,4 @@
-"""A forward of Llama-like models for few tokens: the same sums in a sixth of the calls.
+"""A forward of Llama-like models for few tokens: the same sums in fewer calls.
 
 With a small model, or with few tokens of a larger one, what takes the time is not the arithmetic but the
 calls around it. Here queries, keys and values are one product, so are both halves of the feed-forward

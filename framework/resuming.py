@@ -18,7 +18,7 @@ from .cache import RaggedModel
 from .device import upload
 from .models import near
 from .records import Ahead
-from .views import View, first_layers, rest_of, settle
+from .views import View, first_layers, rest_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,6 @@ def resumes(model: Any, layers: int) -> bool:
     """Whether a model can be taken apart behind this layer: tried on five tokens, because some hand
     more from layer to layer than hidden states."""
     tokens = torch.tensor([[1, 2, 3, 0, 1]], device=model.device)
-    settle(model)
     try:
         whole = model(input_ids=tokens, use_cache=False)[0][:, 2:]
         halves = halves_of(model, layers, "drafter=early_exit")

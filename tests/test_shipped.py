@@ -37,10 +37,10 @@ def test_names_lead_to_folders() -> None:
 def test_they_are_small_and_say_what_they_are_made_of() -> None:
     files = [path for path in HERE.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    lines = gzip.decompress((HERE / "pycode" / "sources.jsonl.gz").read_bytes()).splitlines()
+    sources = [json.loads(line) for line in lines]  # of both: they learnt from the same files
     for name in names():
         card = json.loads((HERE / name / "card.json").read_text("utf-8"))
-        lines = gzip.decompress((HERE / name / "sources.jsonl.gz").read_bytes()).splitlines()
-        sources = [json.loads(line) for line in lines]
         assert len(sources) == card["files"] and all(len(one["sha256"]) == 64 for one in sources)
         for one in sources:
             assert card["packages"][one["package"]]["license"] == one["license"]

@@ -182,7 +182,7 @@ def about_training(options: LoopOptions, tokens: int, place: Path) -> dict[str, 
 
 
 def write_card(place: Path, data: Path, training: dict[str, Any]) -> None:
-    """What it was trained on and how; every file with its licence and hash is in ``sources.jsonl.gz``."""
+    """What it was trained on, and how. The target's ``sources.jsonl.gz`` has every file with its hash."""
     lines = (data / "files.jsonl").read_text("utf-8")
     files = [json.loads(line) for line in lines.splitlines()]
     packages: dict[str, dict[str, Any]] = {}
@@ -195,6 +195,8 @@ def write_card(place: Path, data: Path, training: dict[str, Any]) -> None:
         "packages": dict(sorted(packages.items())),
     }  # fmt: skip
     write_json(place / "model" / "card.json", card)
+    if place.name != "target":  # the pair has one list
+        return
     with gzip.GzipFile(place / "model" / "sources.jsonl.gz", "wb", mtime=0) as packed:
         packed.write(lines.encode())
 
