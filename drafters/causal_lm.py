@@ -88,7 +88,7 @@ class OwnCache:
 
     def open_cache(self, drafter: CausalLMDrafter, nodes: int = 0) -> None:
         """Takes in the committed ids but the newest, with room for ``nodes`` more of a tree."""
-        self.model, self.ids = drafter.model, drafter.ids
+        self.model, self.ids, self.device = drafter.model, drafter.ids, drafter.model.device
         self.capacity = min(self.context.capacity, drafter.max_context or self.context.capacity)
         self.ragged = RaggedModel(self.model, self.context.rows, self.capacity + nodes)
         prompts = [self.ids.known(row[:-1][: self.capacity]) for row in self.context.tokens]
@@ -127,15 +127,26 @@ class ModelSession(OwnCache, TreeStepSession):
         self.open_cache(drafter, drafter.max_nodes)
         self._fed: list[Tensor] = []  # nodes in the cache behind its length, one entry per level
 
+    def next_logits(self, drafted: list[Tensor]) -> Tensor:
+        """Of a chain: what a level of one place would give, without a tree around it."""
+        if not drafted:
+            self._fed = []
+            return self._catch_up()
+        tokens = self.ids.fed(drafted[-1].unsqueeze(1).to(self.device))
+        ahead = len(self._fed)
+        self._fed.append(tokens)
+        logits = self.ragged.forward(tokens, self.drafting(len(drafted)), ahead=ahead)
+        return self.to_target(logits.squeeze(1))
+
     def next_logits_at(self, frontier: Frontier) -> Tensor:
         if frontier.tokens.shape[1] == 0:
             self._fed = []
             return self._catch_up().unsqueeze(1)
         nodes = frontier.at.clamp(min=0)
-        tokens = self.ids.fed(frontier.tokens.gather(1, nodes).to(self.model.device))
+        tokens = self.ids.fed(frontier.tokens.gather(1, nodes).to(self.device))
         ahead = sum(level.shape[1] for level in self._fed)
         self._fed.append(frontier.at)
-        branch = level_branch(frontier, self._fed, self.model.device)
+        branch = level_branch(frontier, self._fed, self.device)
         return self.to_target(
             self.ragged.forward(tokens, frontier.counts, ahead=ahead, branch=branch)
         )
@@ -160,7 +171,7 @@ class ModelSession(OwnCache, TreeStepSession):
         """Takes in the committed ids that are missing, and gives the logits behind the newest."""
         missing = self.missing()
         counts = [len(row) for row in missing]
-        logits = self.ragged.forward(pad(missing, self.model.device), counts)
+        logits = self.ragged.forward(pad(missing, self.device), counts)
         self.ragged.advance(counts)
         last = upload([max(count - 1, 0) for count in counts], logits.device)
         return self.to_target(logits[torch.arange(len(counts), device=logits.device), last])

@@ -65,18 +65,21 @@ class _Slots:
 
     def write(self, states: Tensor) -> Tensor:
         """Puts ``states [rows, heads, width, size]`` where the forward is; the buffer."""
-        if self.buffer is None:
-            # Zeros, not empty: masked slots still enter the weighted sum, where 0 x NaN would be NaN.
-            self.buffer = states.new_zeros(
-                self.rows, states.shape[1], self.capacity, states.shape[3]
-            )
+        buffer = self.room(states, states.shape[1], states.shape[3])
         if self.plan.rows == 1:  # a plain slice copy, several times cheaper than an indexed one
             start = self.plan.starts[0]
-            self.buffer[0, :, start : start + states.shape[2]] = states[0]
+            buffer[0, :, start : start + states.shape[2]] = states[0]
         else:
-            index = self.plan.index.to(self.buffer.device)
-            rows = torch.arange(self.plan.rows, device=self.buffer.device).unsqueeze(1)
-            self.buffer[rows, :, index] = states.transpose(1, 2)
+            index = self.plan.index.to(buffer.device)
+            rows = torch.arange(self.plan.rows, device=buffer.device).unsqueeze(1)
+            buffer[rows, :, index] = states.transpose(1, 2)
+        return buffer
+
+    def room(self, like: Tensor, heads: int, size: int) -> Tensor:
+        """The buffer, of the kind that ``like`` is."""
+        if self.buffer is None:
+            # Zeros, not empty: masked slots still enter the weighted sum, where 0 x NaN would be NaN.
+            self.buffer = like.new_zeros(self.rows, heads, self.capacity, size)
         return self.buffer
 
     def gather(self, rows: Tensor, sources: Tensor, destinations: Tensor) -> None:
@@ -111,6 +114,10 @@ class _RaggedLayer(CacheLayerMixin):
         keys, values = self.slots[0].write(key_states), self.slots[1].write(value_states)
         attended, rows = slice(0, self.plan.bucket), slice(0, self.plan.rows)
         return keys[rows, :, attended], values[rows, :, attended]
+
+    def room(self, like: Tensor, heads: int, size: int) -> tuple[Tensor, Tensor]:
+        """Both buffers, for a forward that writes into them itself."""
+        return self.slots[0].room(like, heads, size), self.slots[1].room(like, heads, size)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.plan.bucket, 0

@@ -22,11 +22,12 @@ GROUPED = "foredraft_grouped"
 
 def tune(model: Any) -> Any:
     """Applies all of them, in place; elsewhere than on a CPU the lean forward alone."""
-    if model.device.type == "cpu":
-        speed_up_linears(model)
+    on_cpu = model.device.type == "cpu"
+    if on_cpu:
         fuse_norms(model)
         group_attention(model)
-    make_lean(model)
+    if not make_lean(model) and on_cpu:
+        speed_up_linears(model)
     return model
 
 

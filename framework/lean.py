@@ -10,7 +10,8 @@ A model whose own logits are not reproduced, up to rounding, keeps its own forwa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -21,12 +22,15 @@ from torch.nn import functional
 from .linear import Int8Linear, joined_int8, rounding, speed_up_linears
 
 if TYPE_CHECKING:
+    from .compiled.layers import CompiledLayer, CompiledNorm
     from .views import View
 
 STEADY_ROPES = ("default", "linear", "llama3")
 """Rotary embeddings that are a function of the position alone."""
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 LINEAR = nn.Linear, Int8Linear
+BEFORE, SOME = 256, 6
+"""Of a trial: the text before it, and its layers, so many that their weights are not all in the cache."""
 _made: WeakKeyDictionary[nn.Module, Lean] = WeakKeyDictionary()
 
 
@@ -41,8 +45,11 @@ def make_lean(model: Any) -> bool:
     if not _like_llama(model):
         return False
     lean = Lean(model)
+    if model.device.type == "cpu":
+        speed_up_linears(lean)
     if not lean.reproduces(model):
         return False
+    lean.compile(model)
     _made[model] = lean
     return True
 
@@ -57,10 +64,10 @@ class Lean(nn.Module):
             base.embed_tokens, base.norm, model.get_output_embeddings(),
         )  # fmt: skip
         self.layers = nn.ModuleList(LeanLayer(layer) for layer in base.layers)
+        self._compiled: tuple[list[CompiledLayer], CompiledNorm] | None = None
+        self._most = 0  # tokens for which compiled layers are used
         self._turn = base.rotary_emb
         self._cos, self._sin = self._tables(64)
-        if model.device.type == "cpu":
-            speed_up_linears(self.layers)
 
     def forward(
         self,
@@ -92,15 +99,29 @@ class Lean(nn.Module):
         turns = self._turns(positions, last)
         wanted, found = set(watched), {}
         kept = view.kept if view else range(len(self.layers))
+        run = self._layers(tokens.numel(), turns, mask, caches[kept[0]])
         for depth in kept:
             if depth in wanted:
                 found[depth] = hidden
-            hidden = self.layers[depth](hidden, turns, mask, caches[depth])
+            hidden = run(depth, hidden, caches[depth])
         if view is None or view.normed:
-            hidden = self.norm(hidden)
+            compiled = self._compiled if tokens.numel() <= self._most else None
+            hidden = compiled[1](hidden) if compiled else self.norm(hidden)
         if kept[-1] + 1 in wanted:
             found[kept[-1] + 1] = hidden
         return self.head(hidden) if logits else hidden, found
+
+    def _layers(
+        self, count: int, turns: tuple[Tensor, Tensor], mask: Tensor | None, cache: Any
+    ) -> Callable[[int, Tensor, Any], Tensor]:
+        """What runs a layer by its number, of so many tokens: compiled where that is faster."""
+        compiled = self._compiled
+        if compiled and count <= self._most and (mask is None or mask.dtype == torch.bool):
+            from .compiled.layers import Shared
+
+            shared = Shared.of(turns, mask, cache.plan)
+            return lambda depth, hidden, own: compiled[0][depth](hidden, shared, own)
+        return lambda depth, hidden, own: self.layers[depth](hidden, turns, mask, own)
 
     def reproduces(self, model: Any) -> bool:
         """Whether it says what the model says, of ids from all over the vocabulary."""
@@ -109,12 +130,36 @@ class Lean(nn.Module):
         expected = model(input_ids=tokens, use_cache=False).logits.float()
         places = torch.arange(count, device=model.device).unsqueeze(0)
         mask = (places.unsqueeze(-1) >= places.unsqueeze(1)).unsqueeze(1)
-        caches = [_Nothing() for _ in self.layers]
+        caches = [_Scratch(0, count) for _ in self.layers]
         found = self(tokens, places, mask, caches, count - 1)[0].float()
         if found.shape != expected.shape:
             return False
         step = max(1e-4, 16 * rounding(model, model.dtype))
         return bool((found - expected).abs().max() <= step * max(1.0, float(expected.abs().max())))
+
+    def compile(self, model: Any) -> None:
+        """Gives it compiled layers, with the extra ``cpu``, if it reproduces the model with them; for as many
+        tokens as they are faster with."""
+        try:
+            from .compiled.layers import COUNTS, compile_parts, largest_gain
+        except ImportError:  # no numba, or none for this numpy
+            return
+        if model.device.type == "cpu":
+            self._compiled = compile_parts(list(self.layers), self.norm)  # type: ignore[arg-type]
+        if self._compiled:
+            self._most = COUNTS[-1]
+            self._most = largest_gain(self._trial) if self.reproduces(model) else 0
+
+    def _trial(self, count: int, compiled: bool) -> None:
+        """Runs some layers on so many tokens behind ``BEFORE`` others."""
+        self._most = count if compiled else 0
+        size, end = self.norm.weight.shape[0], BEFORE + count
+        hidden = torch.ones(1, count, size)
+        mask = torch.ones(1, 1, count, end, dtype=torch.bool)
+        turns = self._turns(torch.arange(BEFORE, end).unsqueeze(0), end)
+        for depth in range(min(len(self.layers), SOME)):
+            cache = _Scratch(BEFORE, count)
+            hidden = self._layers(count, turns, mask, cache)(depth, hidden, cache)
 
     def _turns(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """``[rows, 1, width, head]``: cosines, and sines with the sign that the first half needs."""
@@ -163,11 +208,24 @@ class LeanLayer(nn.Module):
         return hidden + moved
 
 
-class _Nothing:
-    """The cache of a text that is run once."""
+class _Scratch:
+    """The cache of a text that is run once, behind zeros."""
+
+    def __init__(self, before: int, count: int) -> None:
+        index = torch.arange(before, before + count).unsqueeze(0)
+        self.plan, self.before = SimpleNamespace(index=index, bucket=before + count), before
+
+    def room(self, like: Tensor, heads: int, size: int) -> tuple[Tensor, Tensor]:
+        buffers = like.new_zeros(2, 1, heads, self.plan.bucket, size)
+        return buffers[0], buffers[1]
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        return keys, values
+        if not self.before:
+            return keys, values
+        both = self.room(keys, keys.shape[1], keys.shape[3])
+        for buffer, own in zip(both, (keys, values), strict=True):
+            buffer[:, :, self.before :] = own
+        return both
 
 
 def fused(*layers: Any) -> nn.Module:

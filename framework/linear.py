@@ -7,18 +7,22 @@ is slow on many CPUs: the fastest equal product is measured per shape and row co
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Product = Callable[[Tensor, Tensor, Any], Tensor]
 Shape = tuple[int, int, bool, torch.dtype]
-DEFAULT_WIDTHS = (1, 2, 4, 6, 8, 12, 16)
+DEFAULT_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 MEASURED_WEIGHTS = 6  # distinct weights per shape, so that the timing is not all cache hits
+FEW = 24  # rows whose int8 product is compiled
+HOPELESS = 1.5  # times the best one's seconds: products that are not timed again
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -46,6 +50,25 @@ def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 PRODUCTS: tuple[Product, ...] = (plain, weight_first, paired, onednn)
+
+
+def products() -> tuple[Product, ...]:
+    """Those of the library, and with the extra ``cpu`` a compiled one."""
+    try:
+        from .compiled.products import streamed
+    except ImportError:  # no numba, or none for this numpy
+        return PRODUCTS
+    return (*PRODUCTS, streamed)
+
+
+@functools.cache
+def compiled_int8() -> Product | None:
+    """The same for int8 weights, whose third argument is their scales."""
+    try:
+        from .compiled.products import streamed_int8
+    except ImportError:
+        return None
+    return streamed_int8
 
 
 @dataclass(frozen=True)
@@ -90,10 +113,10 @@ def usable(layer: nn.Linear, x: Tensor) -> list[Product]:
     """Return the products that run here and agree with the plain one on ``x`` (rows, in)."""
     expected, kept = plain(x, layer.weight, layer.bias), [PRODUCTS[0]]
     limit = 64 * torch.finfo(x.dtype).eps * max(1.0, float(expected.abs().max()))
-    for product in PRODUCTS[1:]:
+    for product in products()[1:]:
         try:
             y = product(x, layer.weight, layer.bias)
-        except (RuntimeError, AttributeError):  # not built for this dtype or machine
+        except (RuntimeError, AttributeError, TypeError):  # not for this dtype or machine
             continue
         if float((y - expected).abs().max()) <= limit:
             kept.append(product)
@@ -108,7 +131,7 @@ def seconds_for(product: Product, layer: nn.Linear, x: Tensor) -> float:
 
 
 def fastest(layers: Sequence[nn.Linear], rows: int, budget: float) -> Product:
-    """Return the best product by lower quartile (load only adds time), weights visited cold."""
+    """Return the best product, weights visited cold."""
     own = torch.Generator().manual_seed(rows)  # the caller's generator is not ours to move
     x = torch.randn(rows, layers[0].in_features, generator=own).to(layers[0].weight.dtype)
     times: dict[Product, list[float]] = {product: [] for product in usable(layers[0], x)}
@@ -118,7 +141,14 @@ def fastest(layers: Sequence[nn.Linear], rows: int, budget: float) -> Product:
             seen += [seconds_for(product, layer, x) for layer in layers]
         if time.perf_counter() - start > budget:
             break
-    return min(times, key=lambda product: sorted(times[product])[len(times[product]) // 4])
+        least = min(map(typical, times.values()))
+        times = {one: seen for one, seen in times.items() if typical(seen) < HOPELESS * least}
+    return min(times, key=lambda product: typical(times[product]))
+
+
+def typical(seconds: list[float]) -> float:
+    """The lower quartile: load only adds time."""
+    return sorted(seconds)[len(seconds) // 4]
 
 
 def measured_plan(layers: Sequence[nn.Linear], widths: Sequence[int], budget: float) -> WidthPlan:
@@ -177,8 +207,12 @@ class Int8Linear(nn.Module):
         if not packed or not hasattr(torch, "_weight_int8pack_mm"):
             weight = self.qweight.to(x.dtype) * self.scale.to(x.dtype)[:, None]
             return F.linear(x, weight, self.bias)
-        flat = x.reshape(-1, self.in_features).to(torch.bfloat16).contiguous()
-        y = torch._weight_int8pack_mm(flat, self.qweight, self.scale).to(x.dtype)
+        flat = x.reshape(-1, self.in_features).contiguous()
+        small = x.dtype == torch.float32 and len(flat) <= FEW
+        if small and (streamed := compiled_int8()) and not torch.is_grad_enabled():
+            y = streamed(flat, self.qweight, self.scale)
+        else:
+            y = torch._weight_int8pack_mm(flat.bfloat16(), self.qweight, self.scale).to(x.dtype)
         y = y.view(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias
 

@@ -84,7 +84,7 @@ class Sampler:
         if not self.any_greedy:
             return law
         plain = heard.softmax(-1)
-        return plain if self._all_greedy else plain.where(self.greedy.view(-1, 1, 1), law)
+        return plain if self.all_greedy else plain.where(self.greedy.view(-1, 1, 1), law)
 
     def _heard(
         self,
@@ -106,7 +106,7 @@ class Sampler:
     def law(self, logits: Tensor) -> Tensor:
         """Controlled logits ``[batch, ..., vocab]`` -> laws of the same shape and dtype."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        if self._all_greedy:
+        if self.all_greedy:
             return one_hot_argmax(logits)
         rows = (len(self.params),) + (1,) * (logits.dim() - 1)
         probs = self._filtered(logits, rows).softmax(-1)
@@ -134,7 +134,7 @@ class Sampler:
     def _tensors(self) -> None:
         """Host-known switches and per-row tensors, rebuilt only when the rows change."""
         params = self.params
-        self._all_greedy = all(p.greedy for p in params)
+        self.all_greedy = all(p.greedy for p in params)
         self.any_greedy = any(p.greedy for p in params)
         self._widest = max(p.top_k for p in params)  # on the host: no device read
         self._use_top_p = any(p.top_p < 1 for p in params)
@@ -160,6 +160,6 @@ class Sampler:
 
 def one_hot_argmax(logits: Tensor) -> Tensor:
     """All mass on the largest logit, the first one on a tie; NaN where the logits allow none."""
-    best = logits.max(-1, keepdim=True).values
-    one = best * 0 + 1  # NaN, and so noticed, for NaN and for rows of -inf
-    return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), one)
+    best = logits.max(-1, keepdim=True)
+    one = best.values * 0 + 1  # NaN, and so noticed, for NaN and for rows of -inf
+    return torch.zeros_like(logits).scatter_(-1, best.indices, one)

@@ -1,0 +1,1 @@
+"""What runs on a CPU as machine code of its own, made by numba (the extra ``cpu``)."""
