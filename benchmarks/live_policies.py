@@ -64,7 +64,7 @@ def sides(engine: Engine, gammas: Sequence[int]) -> dict[str, Engine]:
     chosen = {PLAIN: choose("fixed", {"gamma": 0}), AGAIN: choose("fixed", {"gamma": 0})}
     chosen |= {f"fixed {gamma}": choose("fixed", {"gamma": gamma}) for gamma in gammas}
     kind, found = engine.parts.drafter.kind, {}
-    for name, choice in (chosen | {one.name: one for one in policies()}).items():
+    for name, choice in (chosen | {one.name: one for one in policies(live=True)}).items():
         if not (choice.stops and kind.drawn == "deterministic"):
             found[name] = Engine(replace(engine.parts, policy=choice.policy), engine.defaults)
     return found

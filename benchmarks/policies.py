@@ -112,10 +112,10 @@ def grid(given: argparse.Namespace) -> None:
         print(line)
 
 
-def policies() -> list[Choice]:
-    """Every policy that can be replayed, by its defaults."""
+def policies(live: bool = False) -> list[Choice]:
+    """Every policy that can be replayed, by its defaults; ``live`` for runs with a clock."""
     names = [offer.name for offer in registry().offers("policy")]
-    return [choose(name) for name in names if name not in ("fixed", "oracle")]
+    return [choose(name, live=live) for name in names if name not in ("fixed", "oracle")]
 
 
 def cell(

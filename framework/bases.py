@@ -78,7 +78,7 @@ class StepSession(DraftSession):
             if not self._goes_on(step):
                 break
             laws.append(step.law)
-            drafted.append(self.context.draw(step.law, position))
+            drafted.append(self._drawn(step.law, position))
             if self.context.asks_policy:
                 probs.append(step.prob(drafted[-1]))
             self.context.note(step, drafted[-1], self.lengths)
@@ -101,6 +101,13 @@ class StepSession(DraftSession):
         logits = check_logits("next_logits", self.next_logits(drafted), due)
         law, self._opine = self.context.thought(logits, drafted)
         return law
+
+    def _drawn(self, law: Tensor, position: int) -> Tensor:
+        """Where all rows are greedy, a law made by their sampling is one token, and making noise for it would
+        take as long as a small drafter's step. A session that makes laws of its own has no opinion set."""
+        if self._opine is not None and self.context.sampler.all_greedy:
+            return law.argmax(-1)
+        return self.context.draw(law, position)
 
     def _goes_on(self, step: DraftStep) -> bool:
         """Whether any row drafts the token of this step; rows that do not end before it."""

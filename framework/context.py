@@ -129,21 +129,7 @@ class Context:
         if self.shared_noise:
             places = torch.full((self.rows, 1), position, device=self.device)
             return (probs.double().log() + self.gumbel(places)[:, 0]).argmax(-1)
-        return self.drawn(probs, Stream.DRAFT, position)
-
-    def drawn(self, probs: Tensor, stream: Stream, position: int = 0) -> Tensor:
-        """One token of each law, by this round's noise: ``[batch, vocab] -> [batch]``. Where all rows are
-        greedy, a law is one token, and nothing is drawn."""
-        if self.sampler.all_greedy:
-            return probs.argmax(-1)
-        return draw(probs, self.chances(stream, position, 1)[:, 0])
-
-    def chances(self, stream: Stream, start: int, count: int) -> Tensor:
-        """This round's uniforms, float64 ``[batch, count]``: one half where all rows are greedy, since nothing
-        depends on them then, and making them takes longer than all the rest of a round's choices."""
-        if self.sampler.all_greedy:
-            return torch.full((self.rows, count), 0.5, dtype=torch.float64, device=self.device)
-        return self.noise.uniform(stream, self.round_index, start, count)
+        return draw(probs, self.uniforms(position, 1)[:, 0])
 
     def go_on(self, step: DraftStep) -> list[bool]:
         """Whether each row drafts one more token, by the policy. One device-to-host read; ask only
@@ -153,7 +139,7 @@ class Context:
     def uniforms(self, start: int, count: int) -> Tensor:
         """This round's drafting noise for nodes ``start .. start + count - 1``, float64
         ``[batch, count]``."""
-        return self.chances(Stream.DRAFT, start, count)
+        return self.noise.uniform(Stream.DRAFT, self.round_index, start, count)
 
     def gumbel(self, ahead: Tensor) -> Tensor:
         """The noise that drafter and target share, ``ahead [batch, places]`` tokens behind the

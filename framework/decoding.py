@@ -31,7 +31,7 @@ from .guard import (
 from .hosttree import PADDING
 from .interfaces import Drafter, GammaPolicy, PolicySession, Target, Verifier
 from .logprobs import PROCESSED, emitted_scores
-from .noise import Stream
+from .noise import Stream, draw
 from .opening import noise_for, progress_of, sampler_for, stopper_for
 from .policies.mixed import start_policies
 from .readback import RowRead, path_of, read_back
@@ -191,7 +191,7 @@ class Batch:
             # No law behind what is impossible (a ban on all tokens, say) is zeros, not NaN: nothing
             # that multiplies it with a weight of 0 is spoilt, and reaching it is still noticed.
             target_probs=sampler.law(controlled).nan_to_num_(nan=0.0),
-            uniforms=context.chances(Stream.ACCEPT, 0, draft.width),
+            uniforms=context.noise.uniform(Stream.ACCEPT, context.round_index, 0, draft.width),
             logits=controlled,
             greedy=sampler.greedy,
             gumbel=lambda: context.gumbel(torch.nn.functional.pad(draft.shape.depths + 1, (1, 0))),
@@ -207,9 +207,10 @@ class Batch:
         self, trial: Trial, verdict: Verdict, flags: torch.Tensor, logits: torch.Tensor
     ) -> list[RowRead]:
         """Draws the next token and brings all that the host needs across in one transfer."""
+        uniform = self.context.noise.uniform(Stream.NEXT, self.context.round_index, 0, 1)[:, 0]
         following = verdict.token
         if following is None:
-            following = self.context.drawn(verdict.next_law, Stream.NEXT)
+            following = draw(verdict.next_law, uniform)
         flags = flags + flag_laws(trial, verdict)
         scores = self._scores(trial, verdict, following, logits)
         with blame(self.parts.named("drafter")):

@@ -432,3 +432,10 @@ def test_a_policy_that_ends_drafts_is_refused_for_drafts_that_are_chosen() -> No
     with pytest.raises(ConfigError, match="policy=sure .* drafter=prompt_lookup"):
         compare(chosen, [sure], TIMES)
     assert compare(chosen, [Choice("steps", POLICIES["steps"])], TIMES).policies
+
+
+def test_a_live_choice_corrects_its_table_and_a_replayed_one_does_not() -> None:
+    """What is measured with a clock must be the policy that a user runs."""
+    for name in ("goodput", "optimal", "bandit"):
+        assert choose(name).policy.config.frozen  # type: ignore[attr-defined]
+        assert not choose(name, live=True).policy.config.frozen  # type: ignore[attr-defined]

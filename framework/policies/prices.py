@@ -54,7 +54,8 @@ class Corrections:
     def learn(self, kind: int, measured: float, predicted: float) -> None:
         """Takes in a round of a kind."""
         ratio = measured / predicted
-        if self.seen[kind] > OFTEN:
+        # A first round may be an exception as well, if the table was right about others.
+        if self.seen[kind] > OFTEN or (self.seen.any() and not self.wrong):
             usual = float(self.factors[kind])
             ratio = min(max(ratio, usual / WILDEST), usual * WILDEST)
         self.sums *= KEEP

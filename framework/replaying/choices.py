@@ -38,26 +38,30 @@ class Choice:
                 check_policy(self.stops, self.name, drafter, kind)
 
 
-def choose(name: str, values: Mapping[str, Any] | None = None, batch: int = 1) -> Choice:
+def choose(
+    name: str, values: Mapping[str, Any] | None = None, batch: int = 1, live: bool = False
+) -> Choice:
     """Builds the installed policy ``name`` with ``values`` for its config.
 
     Args:
         batch: rows that will decode together.
+        live: leave the config as it is, for a run with a clock.
 
     Raises:
         ConfigError: an unknown name, key or value.
     """
     from ..config import part
 
-    return from_part(part("policy", {"name": name, **(values or {})}), batch)
+    return from_part(part("policy", {"name": name, **(values or {})}), batch, live)
 
 
-def from_part(chosen: Any, batch: int = 1) -> Choice:
+def from_part(chosen: Any, batch: int = 1, live: bool = False) -> Choice:
     """Builds what a config chose (``config.Part``)."""
     from ..factories import make_part
     from ..policies.oracle import Oracle
 
-    spec, config = chosen.spec, settled(chosen.config, batch)
+    spec = chosen.spec
+    config = chosen.config if live else settled(chosen.config, batch)
     if not isinstance(spec, PolicySpec):
         raise ConfigError(f"{spec.name!r} is no policy.")
     # The name is refused in live runs by its own factory.
