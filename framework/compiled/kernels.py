@@ -17,10 +17,8 @@ from numba import prange
 
 from .jit import ONE, ZERO, compiled
 
-FEW = 6
-"""Rows that need a second look at the weights at most."""
 TILES = 4, 32
-"""Outputs whose weights stay in the cache for the next rows: of few rows, and of more."""
+"""Outputs whose weights stay in the cache for the rows behind the first three: of a single one, and of more."""
 LEAST = np.float32(-87)
 """Where exp stops falling: the smallest number that is not denormal."""
 
@@ -58,22 +56,79 @@ def three_rows(weights: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @compiled()
+def two_by_two(first: Any, second: Any, a: Any, b: Any) -> Any:
+    """Two outputs of two rows."""
+    v = w = x = y = ZERO
+    for i in range(len(first)):
+        one, other = np.float32(first[i]), np.float32(second[i])
+        v += a[i] * one
+        w += b[i] * one
+        x += a[i] * other
+        y += b[i] * other
+    return v, w, x, y
+
+
+@compiled()
+def two_by_three(first: Any, second: Any, a: Any, b: Any, c: Any) -> Any:
+    """Two outputs of three rows."""
+    u = v = w = x = y = z = ZERO
+    for i in range(len(first)):
+        one, other = np.float32(first[i]), np.float32(second[i])
+        u += a[i] * one
+        v += b[i] * one
+        w += c[i] * one
+        x += a[i] * other
+        y += b[i] * other
+        z += c[i] * other
+    return u, v, w, x, y, z
+
+
+@compiled()
+def output(x: Any, weight: Any, scale: Any, y: Any, row: int, out: int) -> None:
+    """One output of up to three rows: weights come in one stream, as memory likes it."""
+    times, left = scale[out], len(x) - row
+    if left >= 3:
+        a, b, c = three_rows(weight[out], x[row], x[row + 1], x[row + 2])
+        y[row, out], y[row + 1, out], y[row + 2, out] = a * times, b * times, c * times
+    elif left == 2:
+        a, b = two_rows(weight[out], x[row], x[row + 1])
+        y[row, out], y[row + 1, out] = a * times, b * times
+    else:
+        y[row, out] = one_row(weight[out], x[row]) * times
+
+
+@compiled()
+def output_pair(x: Any, weight: Any, scale: Any, y: Any, row: int, out: int) -> None:
+    """Two outputs of up to three rows: weights come from the cache, and are read half as often."""
+    first, second, left = weight[out], weight[out + 1], len(x) - row
+    if left >= 3:
+        found = two_by_three(first, second, x[row], x[row + 1], x[row + 2])
+        for i in range(3):
+            y[row + i, out] = found[i] * scale[out]
+            y[row + i, out + 1] = found[3 + i] * scale[out + 1]
+    elif left == 2:
+        pair = two_by_two(first, second, x[row], x[row + 1])
+        for i in range(2):
+            y[row + i, out] = pair[i] * scale[out]
+            y[row + i, out + 1] = pair[2 + i] * scale[out + 1]
+    else:
+        y[row, out] = one_row(first, x[row]) * scale[out]
+        y[row, out + 1] = one_row(second, x[row]) * scale[out + 1]
+
+
+@compiled()
 def outputs(x: Any, weight: Any, scale: Any, y: Any, low: int, high: int) -> None:
     """Outputs ``low`` to ``high`` of all rows."""
-    rows = len(x)
-    tile = TILES[0] if rows <= FEW else TILES[1]
+    tile = TILES[0] if len(x) <= 4 else TILES[1]
     for start in range(low, high, tile):
-        for row in range(0, rows, 3):
-            for out in range(start, min(start + tile, high)):
-                times = scale[out]
-                if rows - row >= 3:
-                    a, b, c = three_rows(weight[out], x[row], x[row + 1], x[row + 2])
-                    y[row, out], y[row + 1, out], y[row + 2, out] = a * times, b * times, c * times
-                elif rows - row == 2:
-                    a, b = two_rows(weight[out], x[row], x[row + 1])
-                    y[row, out], y[row + 1, out] = a * times, b * times
-                else:
-                    y[row, out] = one_row(weight[out], x[row]) * times
+        end = min(start + tile, high)
+        for out in range(start, end):
+            output(x, weight, scale, y, 0, out)
+        for row in range(3, len(x), 3):
+            for out in range(start, end - 1, 2):
+                output_pair(x, weight, scale, y, row, out)
+            if (end - start) % 2:
+                output(x, weight, scale, y, row, end - 1)
 
 
 @compiled(parallel=True)
