@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from cli_helpers import make_cli
 
 from foredraft.framework import Engine, load
 from foredraft.framework.errors import InputError
@@ -62,3 +64,15 @@ def test_the_pair_says_what_the_target_says(target: Engine, temperature: int) ->
         ours, theirs = (engine.generate(prompt, max_new_tokens=40) for engine in (pair, plain))
         assert ours.token_ids == theirs.token_ids
         assert ours.metrics.drafted > 0
+
+
+def test_counts_are_fitted_to_its_tokens(
+    target: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Texts become tokens without the model's weights, by a way of their own."""
+    text, out = tmp_path / "a.py", tmp_path / "counts.npz"
+    text.write_text("import os\nimport sys\n" * 20, "utf-8")
+    done = make_cli(capsys, "fit")(f"text={text}", f"out={out}", "order=2", "target=pycode")
+    assert done.code == 0, done.err
+    pair = load("drafter=ngram", f"drafter.path={out}", target=target.parts.target)
+    assert pair.generate("import os\nimport", max_new_tokens=8).metrics.drafted > 0

@@ -45,9 +45,11 @@ def _of_model(name: str, revision: str | None, trust: bool) -> Vocabulary:
     from transformers.utils import logging
 
     from ..models import load_tokenizer
+    from ..shipped import place
 
     if not name:
         raise ConfigError("target.model is empty; give a hub id or a folder.")
+    name = place(name)
     logging.set_verbosity_error()  # it would remark on texts longer than the context
     tokenizer = load_tokenizer(name, revision, trust)
     try:
