@@ -74,5 +74,6 @@ def test_counts_are_fitted_to_its_tokens(
     text.write_text("import os\nimport sys\n" * 20, "utf-8")
     done = make_cli(capsys, "fit")(f"text={text}", f"out={out}", "order=2", "target=pycode")
     assert done.code == 0, done.err
-    pair = load("drafter=ngram", f"drafter.path={out}", target=target.parts.target)
+    words = "drafter=ngram", "drafter.order=2", f"drafter.path={out}"
+    pair = load(*words, target=target.parts.target)
     assert pair.generate("import os\nimport", max_new_tokens=8).metrics.drafted > 0
