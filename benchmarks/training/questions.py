@@ -34,9 +34,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("words", nargs="*", default=["target.kernels=tuned"], help="of the target")
     given = parser.parse_args()
     engine = load(
-        "drafter=none", "policy.gamma=0", "target=smollm2", "target.kernels=tuned",
+        "drafter=none", "policy.gamma=0", "target=smollm2", *given.words,
         f"runtime.batch_size={given.batch_size}", f"seed={given.seed}", "chat=false",
         "sampling.temperature=1", "sampling.top_p=0.95",
     )  # fmt: skip

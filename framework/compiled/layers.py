@@ -69,9 +69,10 @@ class CompiledLayer:
     def __call__(self, hidden: Tensor, shared: Shared, cache: Any) -> Tensor:
         """``[rows, width, hidden]`` to the same."""
         keys, values = cache.room(hidden, self.heads, shared.turns[0].shape[1])
+        flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
         found = kernel(
-            hidden.reshape(-1, hidden.shape[-1]).numpy(), self.norms, self.weights, self.scales, self.eps,
-            self.scale, shared.turns, shared.slots, shared.visible, (keys.numpy(), values.numpy()),
+            flat.numpy(), self.norms, self.weights, self.scales, self.eps, self.scale,
+            shared.turns, shared.slots, shared.visible, (keys.numpy(), values.numpy()),
             shared.threads,
         )  # fmt: skip
         return torch.from_numpy(found).view(hidden.shape)
@@ -86,8 +87,9 @@ class CompiledNorm:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """``[rows, width, hidden]`` to the same."""
-        normed = np.empty((hidden.shape[0] * hidden.shape[1], hidden.shape[2]), np.float32)
-        norm_kernel(hidden.reshape(normed.shape).numpy(), self.weight, self.eps, normed)
+        flat = hidden.reshape(-1, hidden.shape[-1]).contiguous().numpy()
+        normed = np.empty_like(flat)
+        norm_kernel(flat, self.weight, self.eps, normed)
         return torch.from_numpy(normed).view(hidden.shape)
 
 
