@@ -213,6 +213,21 @@ def test_targets_of_other_precision_are_trained_for(
     assert done.code == 0, done.err
 
 
+@pytest.mark.parametrize("drafter", ["medusa", "eagle", "early_exit", "causal_lm"])
+def test_every_drafter_can_be_fitted_in_bfloat16_on_a_cpu(
+    cli: Cli, place: Path, drafter: str
+) -> None:
+    """Hidden states are float16 on the disk, which operations under autocast refuse."""
+    shape = {"early_exit": ["train.shape.exits=[1]"], "causal_lm": ["train.shape.hidden_size=16"]}
+    words = words_for(
+        place, "out=o", "train.precision=bfloat16", "train.steps=2", *shape.get(drafter, [])
+    )
+    words = [one for one in words if drafter == "medusa" or "shape.heads" not in one]
+    done = cli(*[f"drafter={drafter}" if one.startswith("drafter=") else one for one in words])
+    assert done.code == 0, done.err
+    assert card_of(Path("o"))["training"]["looks"][-1]["loss"] > 0
+
+
 def test_texts_shorter_than_the_furthest_guess_do_not_end_it(cli: Cli, place: Path) -> None:
     done = cli(*words_for(place, "out=o", "train.shape.heads=8", "train.width=4", "train.steps=2"))
     assert done.code == 0, done.err

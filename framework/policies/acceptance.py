@@ -45,6 +45,8 @@ class Acceptance:
         self.lead = np.zeros(lines)  # of the fast view's recent log-likelihood over the slow one's
         self.stood, self.promised = np.zeros(lines), np.zeros(lines)
         self.asked, self.given = np.zeros((lines, most)), np.zeros((lines, most))
+        # Of a single line: what it is worth now. Asked for before a round and once more behind it.
+        self._now: tuple[Floats, Floats] | None = None
 
     def learn(self, seen: Outcomes) -> None:
         """Takes in what a round showed."""
@@ -52,9 +54,9 @@ class Acceptance:
         weight = 1 / np.sqrt(np.maximum(seen.reached_at[:, :1], 1))
         at, judged, overlaps = seen.lines, seen.reached_at * weight, seen.overlap_at * weight
         count = judged.sum(1)
-        slow, keep = self._slow(at), np.exp(-count * weight[:, 0] / self.memory)
+        (slow, factor), keep = self._view(at), np.exp(-count * weight[:, 0] / self.memory)
         found, expected = overlaps.sum(1), (judged * slow).sum(1)
-        self.lead[at] = self.lead[at] * keep + self._gain(at, slow, judged, overlaps)
+        self.lead[at] = self.lead[at] * keep + _gain(slow, factor, judged, overlaps)
         self.stood[at] = self.stood[at] * keep + (seen.accepted_at * weight).sum(1)
         self.promised[at] = self.promised[at] * keep + found
         keep = keep ** (1 / FAST)
@@ -63,6 +65,7 @@ class Acceptance:
         still = np.where(judged > 0, np.exp(-judged * weight / self.memory), 1.0)
         self.hits[at] = self.hits[at] * still + overlaps
         self.reached[at] = self.reached[at] * still + judged
+        self._now = None
 
     def learn_lengths(self, lines: Counts, asked: NDArray[Any], given: NDArray[Any]) -> None:
         """Takes in how far drafts went.
@@ -85,20 +88,21 @@ class Acceptance:
         accepted with all before it."""
         prior = 4 * self.prior
         rule = (self.stood[lines] + prior) / (self.promised[lines] + prior)
-        slow = _rates(self._slow(lines) * rule[:, None])
-        fast = _rates(slow * self._factor(lines)[:, None])
+        slow, factor = self._view(lines)
+        slow = _rates(slow * rule[:, None])
+        fast = _rates(slow * factor[:, None])
         # Beyond 30 nothing is left to doubt.
         trust = 1 / (1 + np.exp(-np.minimum(np.maximum(self.lead[lines], -30), 30)))[:, None]
         both: Floats = trust * fast.cumprod(1) + (1 - trust) * slow.cumprod(1)
         return both
 
-    def _gain(self, lines: Counts, slow: Floats, judged: Floats, overlaps: Floats) -> Floats:
-        """``[n]``, by how much the fast view would have given the round the greater likelihood."""
-        slow = _rates(slow)
-        fast = _rates(slow * self._factor(lines)[:, None])
-        stood, fell = np.log(fast / slow), np.log((1 - fast) / (1 - slow))
-        gain: Floats = (overlaps * stood + (judged - overlaps) * fell).sum(1)
-        return gain
+    def _view(self, lines: Counts) -> tuple[Floats, Floats]:
+        """The slow view's rates ``[n, most]``, and what the fast one multiplies them with ``[n]``."""
+        if len(self.lead) > 1:
+            return self._slow(lines), self._factor(lines)
+        if self._now is None:
+            self._now = self._slow(lines), self._factor(lines)
+        return self._now
 
     def _slow(self, lines: Counts) -> Floats:
         hits, reached, prior = self.hits[lines], self.reached[lines], self.prior
@@ -112,6 +116,15 @@ class Acceptance:
         prior = self.prior * self.alpha
         factor: Floats = (self.recent[lines] + prior) / (self.expected[lines] + prior)
         return factor
+
+
+def _gain(slow: Floats, factor: Floats, judged: Floats, overlaps: Floats) -> Floats:
+    """``[n]``, by how much the fast view would have given the round the greater likelihood."""
+    slow = _rates(slow)
+    fast = _rates(slow * factor[:, None])
+    stood, fell = np.log(fast / slow), np.log((1 - fast) / (1 - slow))
+    gain: Floats = (overlaps * stood + (judged - overlaps) * fell).sum(1)
+    return gain
 
 
 def _rates(values: Floats) -> Floats:

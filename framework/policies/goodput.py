@@ -48,7 +48,7 @@ class GoodputSession(OptimalSession):
         """Whether the table was found wrong and the clock knows nothing of plain steps yet: they are
         the yardstick, and two of them are cheap."""
         timing = self.verifying
-        return not self.config.frozen and timing.wrong and bool(timing.plays[0] < PLAIN)
+        return not self.config.frozen and timing.wrong and timing.plays[0] < PLAIN
 
     def _trial(self, lines: Counts, best: Counts) -> Counts:
         """What little is known of: how many tokens stand there, or how long such rounds take."""

@@ -30,7 +30,10 @@ class Prices:
         if key not in self._known:
             context = bucket * BUCKET + BUCKET // 2
             verify = self.times.target(batch, range(1, self.most + 2), context)
-            self._known[key] = verify, self.times.draft(batch, range(self.most + 1))
+            draft = self.times.draft(batch, range(self.most + 1))
+            # Drafting never takes no time at all, or no clock could correct it.
+            least = np.maximum(draft, 1e-4 * verify[0])
+            self._known[key] = verify, np.where(np.arange(len(draft)) > 0, least, draft)
         return self._known[key]
 
 
@@ -39,15 +42,17 @@ class Corrections:
     What was not seen of late is taken to be as its neighbours, and they as all together."""
 
     def __init__(self, size: int) -> None:
-        self.sums, self.seen = np.zeros(size), np.zeros(size)
-        self.plays = np.zeros(size, dtype=np.int64)
+        self._both = np.zeros((2, size))  # in one, because a round is short and operations are not
+        self.sums, self.seen = self._both
+        self.plays = [0] * size
         places = np.arange(size)
         self._near = 0.5 ** np.abs(places - places[:, None])
         self.factors = np.ones(size)  # what to multiply predictions with
 
     def _factors(self) -> Floats:
-        pooled = (BELIEF + self.sums.sum()) / (BELIEF + self.seen.sum())
-        near = (BELIEF * pooled + self._near @ self.sums) / (BELIEF + self._near @ self.seen)
+        sums, seen = (BELIEF + self._both.sum(1)).tolist()
+        sums_near, seen_near = self._both @ self._near  # symmetric
+        near = (BELIEF * sums / seen + sums_near) / (BELIEF + seen_near)
         factors: Floats = (BELIEF * near + self.sums) / (BELIEF + self.seen)
         return factors
 
@@ -58,8 +63,7 @@ class Corrections:
         if self.seen[kind] > OFTEN or (self.seen.any() and not self.wrong):
             usual = float(self.factors[kind])
             ratio = min(max(ratio, usual / WILDEST), usual * WILDEST)
-        self.sums *= KEEP
-        self.seen *= KEEP
+        self._both *= KEEP
         self.sums[kind] += ratio
         self.seen[kind] += 1
         self.plays[kind] += 1

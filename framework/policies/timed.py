@@ -37,6 +37,7 @@ class TimedPolicySession(RowPolicySession):
     def __init__(self, context: Context, config: Any = None) -> None:
         self.most = config.max_gamma
         self.places = np.arange(self.most)
+        self.upto = np.tri(self.most + 1, self.most, -1)  # in row n: 1 at the first n places
         self.prices = Prices(context.times(), self.most)
         self.verifying, self.drafting = Corrections(self.most + 1), Corrections(self.most + 1)
         self.predicted: tuple[Floats, Floats] | None = None
@@ -62,7 +63,7 @@ class TimedPolicySession(RowPolicySession):
         verify, draft = self.prices.of(batch, bucket)
         if self.config.frozen:
             return verify, draft
-        return verify * self.verifying.factors, _some(draft, verify) * self.drafting.factors
+        return verify * self.verifying.factors, draft * self.drafting.factors
 
     def values(self, lines: Counts, verify: Floats, draft: Floats, rows: int) -> Values:
         """What each gamma is worth. ``verify`` and ``draft`` broadcast to ``[n, most + 1]``.
@@ -81,6 +82,8 @@ class TimedPolicySession(RowPolicySession):
         Args:
             trial: ``[n]``, a gamma that is worth a trial, or ``NONE``.
         """
+        if len(lines) == 1:
+            return np.array([self._probe(int(lines[0]), values, int(trial[0]))])
         best, at = values.best, np.arange(len(lines))
         seconds = values.seconds[at, best]
         loss = np.where(trial == NONE, 0.0, values.loss(trial))
@@ -91,8 +94,24 @@ class TimedPolicySession(RowPolicySession):
         self.saved[lines] = np.where(go, budget - loss, saved)
         return np.where(go, trial, best)
 
+    def _probe(self, line: int, values: Values, trial: int) -> int:
+        """The same of one line, in plain numbers: operations on arrays of one take longer than all of this."""
+        best = int(values.best[0])
+        seconds, loss = float(values.seconds[0, best]), 0.0
+        if trial != NONE:
+            tokens, rate = float(values.tokens[0, trial]), float(values.rates[0, best])
+            loss = float(values.seconds[0, trial]) - tokens / rate
+        budget = float(self.saved[line]) + self.config.probe * seconds
+        go = trial != NONE and loss <= budget and self.config.probe > 0
+        self.saved[line] = budget - loss if go else min(budget, max(2 * seconds, loss))
+        return trial if go else best
+
     def unknown(self, lines: Counts, best: Counts) -> Counts:
         """``[n]``, the next gamma above the best where little is known of it, else ``NONE``."""
+        if len(lines) == 1:
+            gamma, reached = int(best[0]), self.acceptance.reached[lines[0]]
+            known = gamma > 0 and reached[min(gamma, self.most - 1)] >= self.config.prior
+            return np.array([NONE if known or gamma == self.most else gamma + 1])
         deeper = np.minimum(best, self.most - 1)
         scarce = self.acceptance.reached[lines, deeper] < self.config.prior
         return np.where((best < self.most) & (scarce | (best == 0)), best + 1, NONE)
@@ -112,13 +131,13 @@ class TimedPolicySession(RowPolicySession):
 
     def _hear_lengths(self, outcome: Round) -> None:
         """How many tokens were drafted of those asked for, after the loop's own cut."""
-        asked = np.array([row.gamma for row in outcome.rows], dtype=np.int64)
-        if not asked.any():
+        asked = [min(row.gamma, self.most) for row in outcome.rows]
+        if not any(asked):
             return
-        given = np.array([len(row.drafted) for row in outcome.rows])  # at times more, in a tree
-        both = self.places < asked[:, None], self.places < np.minimum(given, asked)[:, None]
+        drafted = [len(row.drafted) for row in outcome.rows]  # at times more, in a tree
+        both = self.upto[asked], self.upto[list(map(min, drafted, asked))]
         if len(self.acceptance.lead) == 1:
-            summed = both[0].sum(0, keepdims=True), both[1].sum(0, keepdims=True)
+            summed = both if len(asked) == 1 else [one.sum(0, keepdims=True) for one in both]
             self.acceptance.learn_lengths(self.lines[:1], *summed)
         else:
             self.acceptance.learn_lengths(self.lines, *both)
@@ -137,7 +156,7 @@ class TimedPolicySession(RowPolicySession):
         verify, draft = self.prices.of(len(outcome.rows), self._bucket(outcome))
         self.verifying.learn(width, whole - drafting, float(verify[width]))
         if asked:
-            self.drafting.learn(asked, drafting, float(_some(draft, verify)[asked]))
+            self.drafting.learn(asked, drafting, float(draft[asked]))
 
     def _bucket(self, outcome: Round) -> int:
         lengths = zip(self.context.tokens, outcome.rows, strict=True)
@@ -167,9 +186,3 @@ def _from(first: Floats | float, steps: Floats) -> Floats:
     np.cumsum(steps, 1, out=sums[:, 1:])
     sums[:, 1:] += first
     return sums
-
-
-def _some(draft: Floats, verify: Floats) -> Floats:
-    """Drafting never takes no time at all, or no clock could correct it."""
-    least: Floats = np.maximum(draft, 1e-4 * verify[0])
-    return np.where(np.arange(len(draft)) > 0, least, draft)

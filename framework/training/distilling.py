@@ -58,9 +58,9 @@ class Distillation:
         device = self.head.weight.device
         # As float32, like the weights that are trained, whatever the target computes in.
         hidden = {
-            layer: torch.stack([_padded(states[layer], width) for _, _, states in parts])
-            .to(device)
-            .float()
+            layer: torch.stack(
+                [_padded(states[layer].float(), width) for _, _, states in parts]
+            ).to(device)
             for layer in self.features.layers
         }
         return Texts(torch.stack(rows).to(device), torch.stack(answered).to(device), hidden)

@@ -88,9 +88,8 @@ def fit(
     """
     module = problem.module
     device = next(module.parameters()).device
-    accelerator = Accelerator(
-        cpu=device.type == "cpu", mixed_precision="bf16" if _bfloat16(options, module) else "no"
-    )
+    # Its precision would hold for the whole process, and so for every later training in it.
+    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision="no")
     optimizer = optimizer_of(module, options)
     progress, since = _taken_up(load_state(folder, module, optimizer))
     losses = [torch.tensor(loss, device=device) for loss in since]
@@ -133,9 +132,11 @@ def _step(
     accelerator: Accelerator,
 ) -> Tensor:
     """One step of the optimizer, and its mean loss, which nothing waits for."""
-    losses = []
+    losses, device = [], next(problem.module.parameters()).device
     for part in range(options.accumulate):
-        with accelerator.autocast():
+        with torch.autocast(
+            device.type, torch.bfloat16, enabled=_bfloat16(options, problem.module)
+        ):
             loss = problem.loss(problem.batch(step * options.accumulate + part))
         accelerator.backward(loss / options.accumulate)
         losses.append(loss.detach())
