@@ -25,7 +25,7 @@ PAIR: Sides = {
     "unigram": ("drafter=unigram", "policy.gamma=1"),
     "bigram": ("drafter=bigram", "policy.gamma=2"),
     "prompt_lookup": ("drafter=prompt_lookup", "policy.gamma=4"),
-    "pycode_small": ("drafter=pycode_small", "policy.gamma=4"),
+    "pycode_small": ("drafter=pycode_small", "policy.gamma=2"),
 }
 
 
