@@ -4,6 +4,8 @@ layouts ``compiled``."""
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +64,18 @@ def test_a_product_of_int8_weights(threads: int, rows: int) -> None:
     x, (weight, scale) = torch.randn(rows, 48), quantise_rows(torch.randn(70, 48))
     due = x @ (weight.float() * scale.float()[:, None]).t()
     torch.testing.assert_close(streamed_int8(x, weight, scale), due, atol=1e-3, rtol=1e-4)
+
+
+def test_the_threads_of_torch_stay_as_they_are() -> None:
+    """numba's first parallel call sets them where both have the same OpenMP: in a process of its own."""
+    code = (
+        "import torch; torch.set_num_threads(1)\n"
+        "from foredraft.framework.compiled.products import streamed\n"
+        "streamed(torch.ones(1, 8), torch.ones(4, 8), None)\n"
+        "assert torch.get_num_threads() == 1, torch.get_num_threads()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads_change_no_bit() -> None:

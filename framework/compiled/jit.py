@@ -51,4 +51,12 @@ def _shares() -> bool:
     return bool(numba.config.THREADING_LAYER in ("default", "omp", "threadsafe"))
 
 
-_SHARES = _shares()
+def _start() -> bool:
+    """Starts numba's threads, which sets the number of torch's as well where both have the same OpenMP."""
+    before = torch.get_num_threads()
+    numba.get_num_threads()
+    torch.set_num_threads(before)
+    return _shares()
+
+
+_SHARES = _start()
