@@ -18,7 +18,12 @@ SIDES: Sides = {
     "ngram": ("drafter=ngram", "drafter.order=4", "policy.gamma=3"),
     "bigram": ("drafter=bigram", "policy.gamma=2"),
     "early_exit": ("drafter=early_exit", "drafter.layers={exit}", "policy.gamma=2"),
-    "causal_lm": ("drafter=causal_lm", "drafter.model={small}", "policy.gamma=2"),
+    "causal_lm": (
+        "drafter=causal_lm",
+        "drafter.model={small}",
+        "drafter.kernels=tuned",
+        "policy.gamma=2",
+    ),
     "quantized": ("drafter=quantized", "policy.gamma=4"),
 }
 PAIR: Sides = {
