@@ -22,7 +22,7 @@ from torch.nn import functional
 from .linear import Int8Linear, joined_int8, rounding, speed_up_linears
 
 if TYPE_CHECKING:
-    from .compiled.layers import CompiledLayer, CompiledNorm
+    from .compiled.layers import CompiledParts
     from .views import View
 
 STEADY_ROPES = ("default", "linear", "llama3")
@@ -64,7 +64,7 @@ class Lean(nn.Module):
             base.embed_tokens, base.norm, model.get_output_embeddings(),
         )  # fmt: skip
         self.layers = nn.ModuleList(LeanLayer(layer) for layer in base.layers)
-        self._compiled: tuple[list[CompiledLayer], CompiledNorm] | None = None
+        self._compiled: CompiledParts | None = None
         self._most = 0  # tokens for which compiled layers are used
         self._turn = base.rotary_emb
         self._cos, self._sin = self._tables(64)
@@ -106,7 +106,7 @@ class Lean(nn.Module):
             hidden = run(depth, hidden, caches[depth])
         if view is None or view.normed:
             compiled = self._compiled if tokens.numel() <= self._most else None
-            hidden = compiled[1](hidden) if compiled else self.norm(hidden)
+            hidden = compiled.norm(hidden) if compiled else self.norm(hidden)
         if kept[-1] + 1 in wanted:
             found[kept[-1] + 1] = hidden
         return self.head(hidden) if logits else hidden, found
@@ -117,10 +117,7 @@ class Lean(nn.Module):
         """What runs a layer by its number, of so many tokens: compiled where that is faster."""
         compiled = self._compiled
         if compiled and count <= self._most and (mask is None or mask.dtype == torch.bool):
-            from .compiled.layers import Shared
-
-            shared = Shared.of(turns, mask, cache.plan)
-            return lambda depth, hidden, own: compiled[0][depth](hidden, shared, own)
+            return compiled.runner(turns, mask, cache.plan)
         return lambda depth, hidden, own: self.layers[depth](hidden, turns, mask, own)
 
     def reproduces(self, model: Any) -> bool:
@@ -141,14 +138,15 @@ class Lean(nn.Module):
         """Gives it compiled layers, with the extra ``cpu``, if it reproduces the model with them; for as many
         tokens as they are faster with."""
         try:
-            from .compiled.layers import COUNTS, compile_parts, largest_gain
+            from .compiled.layers import COUNTS, CompiledParts, largest_gain
         except ImportError:  # no numba, or none for this numpy
             return
-        if model.device.type == "cpu":
-            self._compiled = compile_parts(list(self.layers), self.norm)  # type: ignore[arg-type]
-        if self._compiled:
-            self._most = COUNTS[-1]
-            self._most = largest_gain(self._trial) if self.reproduces(model) else 0
+        try:
+            self._compiled = CompiledParts(self.layers, self.norm)
+        except TypeError:  # on a GPU, of another precision, or with biases
+            return
+        self._most = COUNTS[-1]
+        self._most = largest_gain(self._trial) if self.reproduces(model) else 0
 
     def _trial(self, count: int, compiled: bool) -> None:
         """Runs some layers on so many tokens behind ``BEFORE`` others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +93,23 @@ class CompiledNorm:
         return torch.from_numpy(normed).view(hidden.shape)
 
 
-def compile_parts(
-    layers: Sequence[LeanLayer], norm: Any
-) -> tuple[list[CompiledLayer], CompiledNorm] | None:
-    """The layers and the norm behind them, or None where one cannot be."""
-    try:
-        return [CompiledLayer(layer) for layer in layers], CompiledNorm(norm)
-    except TypeError:
-        return None
+class CompiledParts:
+    """All layers of a model, and the norm behind them.
+
+    Raises:
+        TypeError: one of them cannot be compiled.
+    """
+
+    def __init__(self, layers: Iterable[Any], norm: Any) -> None:
+        self.layers = [CompiledLayer(layer) for layer in layers]
+        self.norm = CompiledNorm(norm)
+
+    def runner(
+        self, turns: tuple[Tensor, Tensor], mask: Tensor | None, plan: Any
+    ) -> Callable[[int, Tensor, Any], Tensor]:
+        """What runs a layer by its number in one forward; arguments as of ``Shared.of``."""
+        shared = Shared.of(turns, mask, plan)
+        return lambda depth, hidden, cache: self.layers[depth](hidden, shared, cache)
 
 
 def largest_gain(run: Callable[[int, bool], None]) -> int:

@@ -36,11 +36,9 @@ class TimedPolicySession(RowPolicySession):
 
     def __init__(self, context: Context, config: Any = None) -> None:
         self.most = config.max_gamma
-        self.places = np.arange(self.most)
         self.upto = np.tri(self.most + 1, self.most, -1)  # in row n: 1 at the first n places
         self.prices = Prices(context.times(), self.most)
         self.verifying, self.drafting = Corrections(self.most + 1), Corrections(self.most + 1)
-        self.predicted: tuple[Floats, Floats] | None = None
         self.wanted = np.zeros(context.rows, dtype=np.int64)
         super().__init__(context, config)
 
