@@ -10,7 +10,8 @@ A model whose own logits are not reproduced, up to rounding, keeps its own forwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -22,7 +23,7 @@ from torch.nn import functional
 from .linear import Int8Linear, joined_int8, rounding, speed_up_linears
 
 if TYPE_CHECKING:
-    from .compiled.layers import CompiledParts
+    from .compiled.layers import CompiledLayers
     from .views import View
 
 STEADY_ROPES = ("default", "linear", "llama3")
@@ -54,6 +55,27 @@ def make_lean(model: Any) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What runs through layers once.
+
+    Args:
+        hidden: ``[rows, width, hidden]``.
+        kept: which layers, counted from 0.
+        normed: whether the norm behind the last layer is among them.
+        positions: ``[rows, width]``.
+        mask: ``[rows, 1, width, attended]`` bool; None where each may attend all.
+        caches: of all layers of the model.
+    """
+
+    hidden: Tensor
+    kept: Sequence[int]
+    normed: bool
+    positions: Tensor
+    mask: Tensor | None
+    caches: Sequence[Any]
+
+
 class Lean(nn.Module):
     """The forward of ``model``, whose parameters it shares."""
 
@@ -64,10 +86,10 @@ class Lean(nn.Module):
             base.embed_tokens, base.norm, model.get_output_embeddings(),
         )  # fmt: skip
         self.layers = nn.ModuleList(LeanLayer(layer) for layer in base.layers)
-        self._compiled: CompiledParts | None = None
+        self._compiled: CompiledLayers | None = None
         self._most = 0  # tokens for which compiled layers are used
         self._turn = base.rotary_emb
-        self._cos, self._sin = self._tables(64)
+        self._cos, self._sin = self._tables(BEFORE + 64)
 
     def forward(
         self,
@@ -96,29 +118,34 @@ class Lean(nn.Module):
         """
         given = view.begin.given if view and view.begin else None
         hidden = self.embed(tokens) if given is None else given
-        turns = self._turns(positions, last)
-        wanted, found = set(watched), {}
-        kept = view.kept if view else range(len(self.layers))
-        run = self._layers(tokens.numel(), turns, mask, caches[kept[0]])
-        for depth in kept:
-            if depth in wanted:
-                found[depth] = hidden
-            hidden = run(depth, hidden, caches[depth])
-        if view is None or view.normed:
-            compiled = self._compiled if tokens.numel() <= self._most else None
-            hidden = compiled.norm(hidden) if compiled else self.norm(hidden)
+        kept, normed = (view.kept, view.normed) if view else (range(len(self.layers)), True)
+        if last >= len(self._cos):
+            self._cos, self._sin = self._tables(max(last + 1, 2 * len(self._cos)))
+        one = Pass(hidden, kept, normed, positions, mask, caches)
+        states = (self._run_compiled if self._compiles(one) else self._run)(one)
+        wanted = set(watched)
+        found = {depth: states[n] for n, depth in enumerate(kept) if depth in wanted}
         if kept[-1] + 1 in wanted:
-            found[kept[-1] + 1] = hidden
-        return self.head(hidden) if logits else hidden, found
+            found[kept[-1] + 1] = states[-1]
+        return self.head(states[-1]) if logits else states[-1], found
 
-    def _layers(
-        self, count: int, turns: tuple[Tensor, Tensor], mask: Tensor | None, cache: Any
-    ) -> Callable[[int, Tensor, Any], Tensor]:
-        """What runs a layer by its number, of so many tokens: compiled where that is faster."""
-        compiled = self._compiled
-        if compiled and count <= self._most and (mask is None or mask.dtype == torch.bool):
-            return compiled.runner(turns, mask, cache.plan)
-        return lambda depth, hidden, own: self.layers[depth](hidden, turns, mask, own)
+    def _run(self, one: Pass) -> Sequence[Tensor]:
+        """What comes in, what each layer gives, and the norm of it if that is asked."""
+        turns = self._cos[one.positions].unsqueeze(1), self._sin[one.positions].unsqueeze(1)
+        states = [one.hidden]
+        for depth in one.kept:
+            states.append(self.layers[depth](states[-1], turns, one.mask, one.caches[depth]))
+        return [*states, self.norm(states[-1])] if one.normed else states
+
+    def _run_compiled(self, one: Pass) -> Sequence[Tensor]:
+        """The same in one call."""
+        assert self._compiled is not None
+        return self._compiled(one, (self._cos, self._sin)).unbind()
+
+    def _compiles(self, one: Pass) -> bool:
+        """Whether this is run compiled: where that is possible and faster."""
+        possible = self._compiled and (one.mask is None or one.mask.dtype == torch.bool)
+        return bool(possible) and one.positions.numel() <= self._most
 
     def reproduces(self, model: Any) -> bool:
         """Whether it says what the model says, of ids from all over the vocabulary."""
@@ -138,11 +165,11 @@ class Lean(nn.Module):
         """Gives it compiled layers, with the extra ``cpu``, if it reproduces the model with them; for as many
         tokens as they are faster with."""
         try:
-            from .compiled.layers import COUNTS, CompiledParts, largest_gain
+            from .compiled.layers import COUNTS, CompiledLayers, largest_gain
         except ImportError:  # no numba, or none for this numpy
             return
         try:
-            self._compiled = CompiledParts(self.layers, self.norm)
+            self._compiled = CompiledLayers(self.layers, self.norm)
         except TypeError:  # on a GPU, of another precision, or with biases
             return
         self._most = COUNTS[-1]
@@ -150,20 +177,12 @@ class Lean(nn.Module):
 
     def _trial(self, count: int, compiled: bool) -> None:
         """Runs some layers on so many tokens behind ``BEFORE`` others."""
-        self._most = count if compiled else 0
         size, end = self.norm.weight.shape[0], BEFORE + count
-        hidden = torch.ones(1, count, size)
         mask = torch.ones(1, 1, count, end, dtype=torch.bool)
-        turns = self._turns(torch.arange(BEFORE, end).unsqueeze(0), end)
-        for depth in range(min(len(self.layers), SOME)):
-            cache = _Scratch(BEFORE, count)
-            hidden = self._layers(count, turns, mask, cache)(depth, hidden, cache)
-
-    def _turns(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """``[rows, 1, width, head]``: cosines, and sines with the sign that the first half needs."""
-        if last >= len(self._cos):
-            self._cos, self._sin = self._tables(max(last + 1, 2 * len(self._cos)))
-        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        caches = [_Scratch(BEFORE, count) for _ in self.layers]
+        kept, places = range(len(self.layers))[:SOME], torch.arange(BEFORE, end).unsqueeze(0)
+        one = Pass(torch.ones(1, count, size), kept, True, places, mask, caches)
+        (self._run_compiled if compiled else self._run)(one)
 
     def _tables(self, count: int) -> tuple[Tensor, Tensor]:
         weight = self.norm.weight

@@ -24,7 +24,7 @@ from foredraft.framework import linear  # noqa: E402
 from foredraft.framework.compiled import jit, kernels, layers  # noqa: E402
 from foredraft.framework.compiled.products import ones, streamed, streamed_int8  # noqa: E402
 from foredraft.framework.kernels import tune  # noqa: E402
-from foredraft.framework.lean import lean_of  # noqa: E402
+from foredraft.framework.lean import Pass, lean_of  # noqa: E402
 from foredraft.framework.linear import quantise_rows  # noqa: E402
 from foredraft.framework.requests import Answer  # noqa: E402
 from foredraft.framework.targets.causal_lm import CausalLM  # noqa: E402
@@ -169,13 +169,13 @@ def compiled(model: Any) -> Any:
 
 def test_decoding_with_it_gives_the_models_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = layers.CompiledLayer.__call__
+    real = layers.CompiledLayers.__call__
 
-    def counted(self: layers.CompiledLayer, hidden: Tensor, *args: Any) -> Tensor:
-        calls.append(hidden.shape[1])
-        return real(self, hidden, *args)
+    def counted(self: layers.CompiledLayers, one: Pass, *args: Any) -> Tensor:
+        calls.append(one.hidden.shape[1])
+        return real(self, one, *args)
 
-    monkeypatch.setattr(layers.CompiledLayer, "__call__", counted)
+    monkeypatch.setattr(layers.CompiledLayers, "__call__", counted)
     plain = tiny_model("llama", dtype=torch.float32)
     found = []
     for model in (plain, compiled(tune(copy.deepcopy(plain)))):

@@ -9,7 +9,8 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 SUMS = {"reassoc", "contract", "nsz", "arcp"}
 """Sums in any order; infinities and NaN stay what they are."""
@@ -31,6 +32,17 @@ def compiled(parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[
         return made
 
     return decorate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pointer(typing: Any, address: Any, like: Any) -> Any:
+    """In compiled code: an address as a pointer to what the array ``like`` is of."""
+    made = types.CPointer(like.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(made))
+
+    return made(address, like), generate
 
 
 def threads() -> int:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import carray, prange
 
-from .jit import ONE, ZERO, compiled
+from .jit import ONE, ZERO, compiled, pointer
 
 TILES = 4, 32
 """Outputs whose weights stay in the cache for the rows behind the first three: of a single one, and of more."""
@@ -324,3 +324,72 @@ def layer(
     gated(both, inner)
     product(inner, weights[3], scales[3], moved, threads)
     return added + moved
+
+
+@compiled()
+def stack(
+    states: Any,
+    kept: Any,
+    parts: Any,
+    like: Any,
+    sizes: Any,
+    eps: Any,
+    scale: Any,
+    turns: Any,
+    places: Any,
+    slots: Any,
+    visible: Any,
+    caches: Any,
+    room: Any,
+    final: Any,
+    threads: int,
+) -> None:
+    """Layers one behind the other, whose arrays are given by their addresses: a call that names hundreds of
+    arrays takes as long as a small layer.
+
+    Args:
+        states: ``[layers + 1, tokens, hidden]``, what comes in first; the others are written. With one more,
+            the last is the norm of what is before it.
+        kept: ``[layers]``, which of the model's.
+        parts: ``[all layers, 10]`` addresses: both norms, four weights, their scales, as ``layer`` has them.
+        like: an array of the weights' kind.
+        sizes: hidden, heads, heads of keys, head, inner.
+        turns: tables of cosines and sines, each ``[positions, head]``.
+        places: ``[tokens]``, positions.
+        caches: ``[layers, 2]`` addresses of keys and values.
+        room: rows and slots of each of them.
+        final: the last norm's weights.
+        eps, scale, slots, visible, threads: of each layer.
+    """
+    hidden, heads, shared, size, inner = sizes
+    ins, outs = (
+        (hidden, heads * size, hidden, inner),
+        ((heads + 2 * shared) * size, hidden, 2 * inner, hidden),
+    )
+    turned_by = turns[0][places], turns[1][places]
+    for n in range(len(kept)):
+        at, own = parts[kept[n]], caches[n]
+        states[n + 1] = layer(
+            states[n],
+            (carray(pointer(at[0], final), hidden), carray(pointer(at[1], final), hidden)),
+            (
+                carray(pointer(at[2], like), (outs[0], ins[0])),
+                carray(pointer(at[3], like), (outs[1], ins[1])),
+                carray(pointer(at[4], like), (outs[2], ins[2])),
+                carray(pointer(at[5], like), (outs[3], ins[3])),
+            ),
+            (
+                carray(pointer(at[6], final), outs[0]),
+                carray(pointer(at[7], final), outs[1]),
+                carray(pointer(at[8], final), outs[2]),
+                carray(pointer(at[9], final), outs[3]),
+            ),
+            eps, scale, turned_by, slots, visible,
+            (
+                carray(pointer(own[0], final), (room[0], shared, room[1], size)),
+                carray(pointer(own[1], final), (room[0], shared, room[1], size)),
+            ),
+            threads,
+        )  # fmt: skip
+    if len(states) == len(kept) + 2:
+        norm(states[len(kept)], final, eps, states[len(kept) + 1])

@@ -1,10 +1,9 @@
-"""Decoder layers of a lean forward as one compiled call each."""
+"""Decoder layers of a lean forward as one compiled call."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,103 +12,70 @@ from torch import Tensor
 
 from ..linear import Int8Linear, typical
 from .jit import threads
-from .kernels import layer as kernel
-from .kernels import norm as norm_kernel
+from .kernels import stack
 from .products import ones
 
 if TYPE_CHECKING:
-    from ..lean import LeanLayer
+    from ..lean import Pass
 
 COUNTS = 1, 2, 4, 8, 16, 24
 """Tokens of a forward; with more, a library's products are as fast."""
 TIMES = 5
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What all layers of a forward need: cosines and sines ``[tokens, head]``, what each token may attend
-    ``[rows, width, attended]``, and where its keys and values go ``[rows, width]``."""
+class CompiledLayers:
+    """Runs layers of a lean forward, whose weights it reads where they are.
 
-    turns: tuple[Any, Any]
-    visible: Any
-    slots: Any
-    threads: int
-
-    @classmethod
-    def of(cls, turns: tuple[Tensor, Tensor], mask: Tensor | None, plan: Any) -> Shared:
-        """From ``turns [rows, 1, width, head]``, a mask of the same rows, and where a cache writes."""
-        rows, _, width, size = turns[0].shape
-        if mask is None:
-            visible = np.ones((rows, width, plan.bucket), np.bool_)
-        else:
-            visible = mask[:, 0].expand(rows, -1, -1).contiguous().numpy()
-        cos, sin = (one.reshape(rows * width, size).numpy() for one in turns)
-        return cls((cos, sin), visible, plan.index.contiguous().numpy(), threads())
-
-
-class CompiledLayer:
-    """Runs a lean layer, whose weights it reads.
+    Args:
+        layers: of one model, all of the same sizes.
+        norm: the one behind the last of them.
 
     Raises:
-        TypeError: for a layer with other weights than float32 or int8 on a CPU, or with biases.
-    """
-
-    def __init__(self, layer: LeanLayer) -> None:
-        parts = [layer.qkv, layer.out, layer.gate_up, layer.down]
-        norms = [layer.before, layer.between]
-        eps = {_eps(one) for one in norms}
-        if len(eps) != 1 or any(one.bias is not None for one in parts):
-            raise TypeError("norms of different kinds, or biases")
-        both = [_array(one.weight) for one in norms]
-        self.norms = both[0], both[1]
-        self.weights, self.scales = tuple(map(_weights, parts)), tuple(map(_scales, parts))
-        self.heads = layer.shared
-        self.eps, self.scale = np.float32(eps.pop()), np.float32(layer.scale)
-
-    def __call__(self, hidden: Tensor, shared: Shared, cache: Any) -> Tensor:
-        """``[rows, width, hidden]`` to the same."""
-        keys, values = cache.room(hidden, self.heads, shared.turns[0].shape[1])
-        flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
-        found = kernel(
-            flat.numpy(), self.norms, self.weights, self.scales, self.eps, self.scale,
-            shared.turns, shared.slots, shared.visible, (keys.numpy(), values.numpy()),
-            shared.threads,
-        )  # fmt: skip
-        return torch.from_numpy(found).view(hidden.shape)
-
-
-class CompiledNorm:
-    """Runs an RMS norm of float32."""
-
-    def __init__(self, norm: Any) -> None:
-        self.weight = _array(norm.weight)
-        self.eps = np.float32(_eps(norm))
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """``[rows, width, hidden]`` to the same."""
-        flat = hidden.reshape(-1, hidden.shape[-1]).contiguous().numpy()
-        normed = np.empty_like(flat)
-        norm_kernel(flat, self.weight, self.eps, normed)
-        return torch.from_numpy(normed).view(hidden.shape)
-
-
-class CompiledParts:
-    """All layers of a model, and the norm behind them.
-
-    Raises:
-        TypeError: one of them cannot be compiled.
+        TypeError: for layers with other weights than float32 or int8 on a CPU, with biases, or that are not
+            all alike.
     """
 
     def __init__(self, layers: Iterable[Any], norm: Any) -> None:
-        self.layers = [CompiledLayer(layer) for layer in layers]
-        self.norm = CompiledNorm(norm)
+        own = list(layers)
+        self._arrays = [_arrays(layer) for layer in own]  # what is read by address stays alive
+        self._final = _array(norm.weight)
+        eps = {_eps(one) for layer in own for one in (layer.before, layer.between)} | {_eps(norm)}
+        kinds = {_kind(layer, arrays) for layer, arrays in zip(own, self._arrays, strict=True)}
+        if len(eps) != 1 or len(kinds) != 1:
+            raise TypeError("layers of different kinds")
+        self._sizes, scale, kind = kinds.pop()
+        self._eps, self._scale = np.float32(eps.pop()), np.float32(scale)
+        self._like = np.empty(0, kind)
+        self._parts = np.array([[one.ctypes.data for one in arrays] for arrays in self._arrays])
 
-    def runner(
-        self, turns: tuple[Tensor, Tensor], mask: Tensor | None, plan: Any
-    ) -> Callable[[int, Tensor, Any], Tensor]:
-        """What runs a layer by its number in one forward; arguments as of ``Shared.of``."""
-        shared = Shared.of(turns, mask, plan)
-        return lambda depth, hidden, cache: self.layers[depth](hidden, shared, cache)
+    def __call__(self, one: Pass, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """What comes in, what each layer gives, and the norm of the last one if that is asked:
+        ``[layers + 1 or 2, rows, width, hidden]``.
+
+        Args:
+            turns: tables of cosines and sines, each ``[positions, head]``.
+        """
+        rows, width, size = one.hidden.shape
+        states = one.hidden.new_empty(len(one.kept) + 1 + one.normed, rows * width, size)
+        states[0] = one.hidden.reshape(rows * width, size)
+        heads, head = self._sizes[2], self._sizes[3]
+        caches = [one.caches[layer].room(one.hidden, heads, head) for layer in one.kept]
+        stack(
+            states.numpy(), np.array(one.kept), self._parts, self._like, self._sizes, self._eps,
+            self._scale, (turns[0].numpy(), turns[1].numpy()), one.positions.reshape(-1).numpy(),
+            one.caches[0].plan.index.contiguous().numpy(), _visible(one),
+            np.array([[keys.data_ptr(), values.data_ptr()] for keys, values in caches]),
+            (caches[0][0].shape[0], caches[0][0].shape[2]), self._final, threads(),
+        )  # fmt: skip
+        return states.view(-1, rows, width, size)
+
+
+def _visible(one: Pass) -> Any:
+    """``[rows, width, attended]``."""
+    rows, width = one.positions.shape
+    if one.mask is None:
+        return np.ones((rows, width, one.caches[0].plan.bucket), np.bool_)
+    return one.mask[:, 0].expand(rows, -1, -1).contiguous().numpy()
 
 
 def largest_gain(run: Callable[[int, bool], None]) -> int:
@@ -137,6 +103,24 @@ def _eps(norm: Any) -> float:
     if found is None:
         raise TypeError(f"{type(norm).__name__} says no eps")
     return float(found)
+
+
+def _arrays(layer: Any) -> list[Any]:
+    """Both norms, four weights, and their scales."""
+    parts = [layer.qkv, layer.out, layer.gate_up, layer.down]
+    if any(one.bias is not None for one in parts):
+        raise TypeError("biases")
+    norms = [_array(one.weight) for one in (layer.before, layer.between)]
+    return [*norms, *map(_weights, parts), *map(_scales, parts)]
+
+
+def _kind(layer: Any, arrays: Sequence[Any]) -> tuple[tuple[int, ...], float, Any]:
+    """All sizes, what queries are multiplied by, and what weights are made of."""
+    hidden, inner = arrays[0].shape[0], arrays[5].shape[1]
+    kinds = {one.dtype for one in arrays[2:6]}
+    if len(kinds) != 1:
+        raise TypeError("weights of different kinds")
+    return (hidden, layer.heads, layer.shared, layer.size, inner), layer.scale, kinds.pop()
 
 
 def _array(weight: Tensor) -> Any:
