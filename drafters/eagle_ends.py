@@ -51,7 +51,8 @@ def own_head(found: Foreign, form: EagleForm, target: Target, head: LMHead) -> L
     layer.weight = nn.Parameter(weight, requires_grad=False)
     if isinstance(head.layer, SmallWidthLinear):
         speed_up_linears(layer)
-    return LMHead(layer, target.vocab_size, ids=None if ids is None else ids.to(weight.device))
+    ids = None if ids is None else ids.to(weight.device)
+    return LMHead(layer, target.vocab_size, ids=ids, copied=True)
 
 
 def _drafted(found: Foreign, target: Target) -> Tensor | None:
@@ -68,11 +69,10 @@ def _drafted(found: Foreign, target: Target) -> Tensor | None:
     )
 
 
-def beside(embed: nn.Module, lm: LMHead, target: Any, head: LMHead) -> int:
+def beside(embed: nn.Module, lm: LMHead, target: Any) -> int:
     """Bytes of embeddings and an LM head that are not the target's."""
-    found = 0 if lm.layer is head.layer else lm.weight.nbytes
     own = embed is not target.model.get_input_embeddings()
-    return found + (sum(p.nbytes for p in embed.parameters()) if own else 0)
+    return lm.own_bytes + (sum(p.nbytes for p in embed.parameters()) if own else 0)
 
 
 def _same(own: Tensor, embed: nn.Module) -> bool:

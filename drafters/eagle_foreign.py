@@ -49,7 +49,7 @@ def read_eagle(found: Foreign, target: Target, growth: Growth | None) -> Eagle:
     _fill(net, own, found.where)
     embed, lm = own_embedding(found, form, target, head.weight), own_head(found, form, target, head)
     drafter = Eagle(net.put(head.weight), embed, lm, reads, growth)
-    drafter.own_bytes = beside(embed, lm, target, head)
+    drafter.own_bytes = beside(embed, lm, target)
     return drafter
 
 

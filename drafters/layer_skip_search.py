@@ -151,7 +151,10 @@ class Measure:
     def cost(self, skip: Skip) -> float:
         """The share of parameters: layers, and the LM head."""
         layers = getattr(self.model.base_model, layer_list(self.model, KEY))
-        sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+        sizes = [
+            sum(part.numel() for part in (*layer.parameters(), *layer.buffers()))
+            for layer in layers
+        ]
         whole = sum(sizes) + self.head.weight.numel()
         return float((whole - sum(sizes[layer - 1] for layer in skip)) / whole)
 

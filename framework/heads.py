@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .errors import ConfigError
 from .interfaces import Target
-from .linear import SmallWidthLinear, speed_up_linears
+from .linear import Int8Linear, SmallWidthLinear, speed_up_linears
 from .vocabulary import widen
 
 
@@ -24,6 +24,7 @@ class LMHead:
         scale: what logits are divided by.
         cap: the bound that they are bent to (Gemma's soft cap); 0: none.
         ids: the target's ids that it has rows for; None: all.
+        copied: whether its weights lie beside the target's.
     """
 
     layer: nn.Linear
@@ -31,17 +32,18 @@ class LMHead:
     scale: float = 1.0
     cap: float = 0.0
     ids: Tensor | None = None
+    copied: bool = False
 
     @classmethod
     def of(cls, target: Target, drafter: str) -> LMHead:
-        """The head of a transformers model, not copied.
+        """The head of a transformers model, not copied unless it is of int8.
 
         Raises:
             ConfigError: it has none that is linear.
         """
         model: Any = getattr(target, "model", None)
         layer = None if model is None else model.get_output_embeddings()
-        if not isinstance(layer, nn.Linear):
+        if not isinstance(layer, nn.Linear | Int8Linear):
             raise ConfigError(
                 f"drafter={drafter} needs the LM head of a transformers model, which target "
                 f"{type(target).__name__} does not have."
@@ -50,11 +52,13 @@ class LMHead:
 
     @classmethod
     def of_model(cls, model: Any, vocab_size: int) -> LMHead:
-        """The linear head of a model, as it is."""
+        """The linear head of a model, as it is; one of int8 as float32."""
         config = model.config.get_text_config()
         scale = float(getattr(config, "logits_scaling", None) or 1.0)
         cap = float(getattr(config, "final_logit_softcapping", None) or 0.0)
-        return cls(model.get_output_embeddings(), vocab_size, scale, cap)
+        layer = model.get_output_embeddings()
+        copied = isinstance(layer, Int8Linear)
+        return cls(layer.widened() if copied else layer, vocab_size, scale, cap, copied=copied)
 
     @property
     def weight(self) -> Tensor:
@@ -64,7 +68,7 @@ class LMHead:
     @property
     def own_bytes(self) -> int:
         """Bytes beside the target's own head."""
-        return 0 if self.ids is None else self.weight.nbytes
+        return self.weight.nbytes if self.copied else 0
 
     def reduced(self, ids: Tensor | None) -> LMHead:
         """The same for some of its ids, as a copy that lies together."""
@@ -78,7 +82,7 @@ class LMHead:
             layer.bias = nn.Parameter(bias.detach()[ids], requires_grad=False)
         if isinstance(self.layer, SmallWidthLinear):
             speed_up_linears(layer)
-        return LMHead(layer, self.vocab_size, self.scale, self.cap, ids)
+        return LMHead(layer, self.vocab_size, self.scale, self.cap, ids, copied=True)
 
     def frozen(self) -> LMHead:
         """The same, not copied, whose weights get no gradients: those of a large vocabulary are dear."""

@@ -21,7 +21,9 @@ Product = Callable[[Tensor, Tensor, Any], Tensor]
 Shape = tuple[int, int, bool, torch.dtype]
 DEFAULT_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 MEASURED_WEIGHTS = 6  # distinct weights per shape, so that the timing is not all cache hits
-FEW = 24  # rows whose int8 product is compiled
+FEW = (
+    64  # rows whose int8 product is compiled; with more, float weights made on the way are as fast
+)
 HOPELESS = 1.5  # times the best one's seconds: products that are not timed again
 
 
@@ -185,7 +187,10 @@ def speed_up_linears(
 
 
 class Int8Linear(nn.Module):
-    """A layer with int8 weights, one scale per output: fewer bytes to read, for drafting only."""
+    """A layer with int8 weights, one scale per output: fewer bytes to read, and another model.
+
+    Float32 rows stay float32 with the extra ``cpu``; without it, and in other dtypes, sums are of bfloat16.
+    """
 
     qweight: Tensor
     scale: Tensor
@@ -201,6 +206,15 @@ class Int8Linear(nn.Module):
         bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         self.register_buffer("bias", bias)
 
+    def widened(self) -> nn.Linear:
+        """A float32 layer of the same weights."""
+        layer = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        weight = self.qweight.float() * self.scale.float()[:, None]
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        if self.bias is not None:
+            layer.bias = nn.Parameter(self.bias.float(), requires_grad=False)
+        return layer
+
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(..., in)`` to ``(..., out)`` in the dtype of ``x``; the kernel steps by 32."""
         packed = x.is_cpu and self.in_features % 32 == 0 and x.numel() > 0
@@ -208,18 +222,23 @@ class Int8Linear(nn.Module):
             weight = self.qweight.to(x.dtype) * self.scale.to(x.dtype)[:, None]
             return F.linear(x, weight, self.bias)
         flat = x.reshape(-1, self.in_features).contiguous()
-        small = x.dtype == torch.float32 and len(flat) <= FEW
-        if small and (streamed := compiled_int8()) and not torch.is_grad_enabled():
-            y = streamed(flat, self.qweight, self.scale)
-        else:
-            y = torch._weight_int8pack_mm(flat.bfloat16(), self.qweight, self.scale).to(x.dtype)
-        y = y.view(*x.shape[:-1], self.out_features)
+        y = self._product(flat).view(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias
+
+    def _product(self, flat: Tensor) -> Tensor:
+        """``(rows, in)`` to ``(rows, out)``: in float32 where that is no slower."""
+        streamed = compiled_int8()
+        if flat.dtype == torch.float32 and streamed and not torch.is_grad_enabled():
+            if len(flat) <= FEW:
+                return streamed(flat, self.qweight, self.scale)
+            return F.linear(flat, self.qweight.float()).mul_(self.scale.float())
+        return torch._weight_int8pack_mm(flat.bfloat16(), self.qweight, self.scale).to(flat.dtype)
 
 
 def rounding(model: nn.Module, dtype: torch.dtype) -> float:
-    """The relative step that a model's sums are rounded to: int8 layers take in bfloat16."""
+    """The relative step that a model's sums are rounded to."""
     coarse = any(isinstance(part, Int8Linear) for part in model.modules())
+    coarse &= dtype != torch.float32 or compiled_int8() is None
     return torch.finfo(torch.bfloat16 if coarse else dtype).eps
 
 

@@ -10,11 +10,15 @@ import torch
 
 from .cache import RaggedModel, layer_kinds
 from .errors import ConfigError, InputError
-from .linear import rounding
+from .linear import quantize_int8, rounding
 from .shipped import place
 
 if TYPE_CHECKING:
     from .targets.builtin import ModelConfig
+
+
+FEW_BITS_IN = {True: "float32", False: "bfloat16"}
+"""What an int8 model computes in, on a CPU and elsewhere: on a CPU attention and norms are slow in bfloat16."""
 
 
 def load_model(
@@ -30,7 +34,8 @@ def load_model(
     name = place(name)
     _check_folder(name, trust_remote_code, config.group)
     device = pick_device(config.device, config.group)
-    options: dict[str, Any] = {"dtype": config.dtype, "device_map": config.device_map}
+    dtype = FEW_BITS_IN[device.type == "cpu"] if config.dtype == "int8" else config.dtype
+    options: dict[str, Any] = {"dtype": dtype, "device_map": config.device_map}
     if config.attention != "auto":
         options["attn_implementation"] = config.attention
     logging.disable_progress_bar()
@@ -44,6 +49,8 @@ def load_model(
         )
     except Exception as error:  # transformers raises many kinds; each becomes one sentence
         raise InputError(f"model {name!r} cannot be loaded: {_first_line(error)}") from error
+    if config.dtype == "int8":
+        model = quantize_int8(model, model.dtype)
     return model if config.device_map else model.to(device)
 
 

@@ -87,6 +87,15 @@ def test_threads_change_no_bit() -> None:
     assert all(torch.equal(one, found[0]) for one in found)
 
 
+@pytest.mark.parametrize("rows", [1, linear.FEW, linear.FEW + 1, 2 * linear.FEW])
+def test_an_int8_layer_is_float32_for_any_rows(rows: int) -> None:
+    """So that a target of int8 says the same in a batch as alone: bfloat16 sums are off a thousand times more."""
+    torch.manual_seed(rows)
+    layer, x = linear.Int8Linear(torch.nn.Linear(64, 40), torch.float32), torch.randn(rows, 64)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x), layer.widened()(x), **CLOSE)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_dtypes_are_refused_so_that_they_are_not_chosen(dtype: torch.dtype) -> None:
     layer = torch.nn.Linear(8, 6).to(dtype).requires_grad_(False)

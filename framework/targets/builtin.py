@@ -15,7 +15,8 @@ from ..specs import CONTRACT_VERSION, TargetSpec
 if TYPE_CHECKING:
     from ..interfaces import Target
 
-DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
+INT8 = "int8"
+DTYPES = ("auto", "float32", "float64", "bfloat16", "float16", INT8)
 KERNELS = ("library", "tuned")
 MOST_ENTRIES = 10_000_000
 
@@ -25,7 +26,8 @@ class ModelConfig:
     """How a transformers model is loaded and run.
 
     Args:
-        dtype: ``auto`` takes the one the weights are stored in.
+        dtype: ``auto`` takes the one the weights are stored in; ``int8`` rounds the weights of linear layers,
+            which makes it another model.
         device: ``auto`` takes CUDA where there is one.
         attention: transformers' attention implementation; ``auto`` lets transformers choose.
         device_map: transformers' ``device_map`` (needs accelerate), for several devices.
@@ -48,6 +50,11 @@ class ModelConfig:
             raise ConfigError(
                 f"{self.group}.attention={self.attention!r} is not possible; it must be auto or the name of "
                 "an implementation in transformers, such as sdpa or eager."
+            )
+        if self.device_map is not None and self.dtype == INT8:
+            raise ConfigError(
+                f"{self.group}.dtype={INT8} is not possible beside device_map={self.device_map!r}; set "
+                f"{self.group}.device."
             )
         if self.device_map is not None and self.device != "auto":
             raise ConfigError(

@@ -17,6 +17,7 @@ import torch
 from ..errors import InputError
 from ..fetch import cache_folder
 from ..interfaces import Drafter, Target
+from ..linear import Int8Linear
 from ..observing import versions
 from ..shipped import place
 from .profiling import Plan, measure
@@ -119,11 +120,17 @@ def machine(target: Target) -> dict[str, Any]:
     cuda = target.device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(target.device) if cuda else _processor(),
-        "dtype": None if dtype is None else str(dtype).removeprefix("torch."),
+        "dtype": None if dtype is None else str(dtype).removeprefix("torch.") + _rounded(model),
         "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
+
+
+def _rounded(model: Any) -> str:
+    """Of a model with int8 weights, whose dtype is what it computes in."""
+    few = any(isinstance(part, Int8Linear) for part in model.modules())
+    return " of int8" if few else ""
 
 
 def moment() -> str:
