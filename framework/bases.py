@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from .context import Context
 from .device import upload
 from .interfaces import Drafter, DraftSession, GammaPolicy, PolicySession, Target
 from .law import DenseLaw, PointMass
+from .opinion import Opinion
 from .records import Draft, DraftStep
 from .specs import DETERMINISTIC, DraftKind
 
@@ -51,7 +52,7 @@ class StepSession(DraftSession):
     def __init__(self, context: Context, config: Any = None) -> None:
         super().__init__(context, config)
         self.lengths = [0] * context.rows
-        self._opine: Callable[[], Tensor] | None = None
+        self._opinion: Opinion | None = None
 
     @abstractmethod
     def next_logits(self, drafted: list[Tensor]) -> Tensor:
@@ -88,24 +89,24 @@ class StepSession(DraftSession):
 
     def _step(self, drafted: list[Tensor], probs: list[Tensor]) -> DraftStep:
         think = cache(partial(self._think, drafted))  # runs the drafter once, if at all
-        return DraftStep(len(drafted), drafted, probs, lambda: think()[0], lambda: think()[1]())
+        return DraftStep(len(drafted), drafted, probs, lambda: think()[0], lambda: think()[1])
 
-    def _think(self, drafted: list[Tensor]) -> tuple[Tensor, Callable[[], Tensor]]:
-        """The law, and what gives the opinion (see ``DraftStep``)."""
-        self._opine = None
+    def _think(self, drafted: list[Tensor]) -> tuple[Tensor, Opinion]:
+        """The law, and the opinion (see ``DraftStep``)."""
+        self._opinion = None
         law = self._step_law(drafted)
-        return law, self._opine or (lambda: law)
+        return law, self._opinion or Opinion(law)
 
     def _step_law(self, drafted: list[Tensor]) -> Tensor:
         due = (self.context.rows, self.context.vocab_size)
         logits = check_logits("next_logits", self.next_logits(drafted), due)
-        law, self._opine = self.context.thought(logits, drafted)
+        law, self._opinion = self.context.thought(logits, drafted)
         return law
 
     def _drawn(self, law: Tensor, position: int) -> Tensor:
         """Where all rows are greedy, a law made by their sampling is one token, and making noise for it would
         take as long as a small drafter's step. A session that makes laws of its own has no opinion set."""
-        if self._opine is not None and self.context.sampler.all_greedy:
+        if self._opinion is not None and self.context.sampler.all_greedy:
             return law.argmax(-1)
         return self.context.draw(law, position)
 

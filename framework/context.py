@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .device import upload
 from .noise import Noise, Stream, draw
+from .opinion import Opinion
 from .records import DraftStep
 from .sampling import Sampler
 from .times.steps import FLAT, StepTimes
@@ -101,13 +102,10 @@ class Context:
         branches = self._behind(drafted) if self.sampler.reads_prefix else None
         return self.sampler.draft_law(logits.unsqueeze(1), self.tokens, branches).squeeze(1)
 
-    def thought(
-        self, logits: Tensor, drafted: Sequence[Tensor] = ()
-    ) -> tuple[Tensor, Callable[[], Tensor]]:
-        """The same law, and what gives the drafter's opinion (see ``DraftStep``)."""
+    def thought(self, logits: Tensor, drafted: Sequence[Tensor] = ()) -> tuple[Tensor, Opinion]:
+        """The same law, and the drafter's opinion (see ``DraftStep``)."""
         branches = self._behind(drafted) if self.sampler.reads_prefix else None
-        law, opine = self.sampler.thought(logits.unsqueeze(1), self.tokens, branches)
-        return law.squeeze(1), lambda: opine().squeeze(1)
+        return self.sampler.thought(logits.unsqueeze(1), self.tokens, branches)
 
     def note(self, step: DraftStep, token: Tensor, lengths: Sequence[int]) -> None:
         """Keeps confidence and entropy of a step for this round's details, where its law does not

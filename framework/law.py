@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +22,12 @@ from .errors import PluginFault
 
 def shannon(probs: Tensor) -> Tensor:
     """The entropy of laws ``[..., vocab]`` in nats, ``[...]``."""
-    floor = torch.finfo(probs.dtype).tiny  # the logarithm of 0 times 0 would be NaN
-    entropy: Tensor = -(probs * probs.clamp_min(floor).log()).sum(-1)
+    logs = probs.clamp_min(torch.finfo(probs.dtype).tiny)  # the logarithm of 0 times 0 would be NaN
+    if logs.is_cpu and logs.dtype in (torch.float32, torch.float64):
+        np.log(logs.numpy(), out=logs.numpy())  # half the time of torch's
+    else:
+        logs.log_()
+    entropy: Tensor = -torch.linalg.vecdot(probs, logs)
     return entropy
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from .device import upload
 from .errors import PluginFault
-from .law import DraftLaw, PointMass, shannon
+from .law import DraftLaw, PointMass
+from .opinion import Opinion
 from .specs import DETERMINISTIC, INDEPENDENT, WITHOUT_REPLACEMENT, DraftKind
 from .tree import Tree
 
@@ -231,7 +232,7 @@ class DraftStep:
         tokens: those tokens, each ``[batch]``. Rows that have stopped hold arbitrary ids.
         probs: the probability that each of them had in its step's ``opinion``, each ``[batch]``.
         compute: the drafter's step, behind ``law``.
-        opine: gives ``opinion``; without it, that is the law.
+        think: gives what the drafter thinks of each token, behind ``opinion``; without it, that is the law.
     """
 
     def __init__(
@@ -240,10 +241,10 @@ class DraftStep:
         tokens: Sequence[Tensor],
         probs: Sequence[Tensor],
         compute: Callable[[], Tensor],
-        opine: Callable[[], Tensor] | None = None,
+        think: Callable[[], Opinion] | None = None,
     ) -> None:
         self.position, self.tokens, self.probs = position, tuple(tokens), tuple(probs)
-        self._compute, self._opine = compute, opine
+        self._compute, self._think = compute, think
 
     @cached_property
     def law(self) -> Tensor:
@@ -256,13 +257,17 @@ class DraftStep:
         """How likely the drafter finds each token, ``[batch, vocab]``: the law; but for greedy rows,
         whose law is certain whatever the drafter thinks, its logits at temperature 1. What stops a
         greedy draft cannot change the law: its tokens are not drawn."""
-        return self.law if self._opine is None else self._opine()
+        return self._thought.probs
 
     @cached_property
     def entropy(self) -> Tensor:
         """Of that opinion, ``[batch]``, in nats."""
-        return shannon(self.opinion)
+        return self._thought.entropy
 
     def prob(self, token: Tensor) -> Tensor:
         """How likely the drafter finds the token of each row. ``[batch] -> [batch]``."""
-        return self.opinion.gather(1, token.unsqueeze(1)).squeeze(1)
+        return self._thought.prob(token)
+
+    @cached_property
+    def _thought(self) -> Opinion:
+        return Opinion(self.law) if self._think is None else self._think()

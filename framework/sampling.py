@@ -8,13 +8,13 @@ top-k, top-p, min-p, typical-p.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from .controls import Committed, Control
+from .opinion import Opinion
 from .params import SamplingParams
 from .tree import Branches
 from .truncation import min_p, top_k, top_p, typical_p
@@ -74,17 +74,13 @@ class Sampler:
 
     def thought(
         self, logits: Tensor, committed: Committed = (), branches: Branches | None = None
-    ) -> tuple[Tensor, Callable[[], Tensor]]:
-        """A drafter's law, and what gives its opinion (see ``DraftStep``), should anyone ask."""
+    ) -> tuple[Tensor, Opinion]:
+        """A drafter's law ``[batch, vocab]`` of one place, and its opinion (see ``DraftStep``)."""
         heard = self._heard(logits, committed, branches)
-        law = (self._drafting or self).law(heard)
-        return law, partial(self._opinion, law, heard)
-
-    def _opinion(self, law: Tensor, heard: Tensor) -> Tensor:
+        law, plain = (self._drafting or self).law(heard).squeeze(1), heard.squeeze(1)
         if not self.any_greedy:
-            return law
-        plain = heard.softmax(-1)
-        return plain if self.all_greedy else plain.where(self.greedy.view(-1, 1, 1), law)
+            return law, Opinion(law)
+        return law, Opinion(law, plain, None if self.all_greedy else self.greedy.view(-1))
 
     def _heard(
         self,

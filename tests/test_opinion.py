@@ -13,6 +13,7 @@ from torch import Tensor
 from foredraft.framework import DraftStep, PolicySession, load
 from foredraft.framework.bases import SessionPolicy
 from foredraft.framework.decoding import Parts, decode
+from foredraft.framework.opinion import Opinion
 from foredraft.framework.params import SamplingParams
 from foredraft.framework.policies.builtin import ConfidenceConfig, EntropyConfig, FixedConfig
 from foredraft.framework.policies.confidence import ConfidenceSession
@@ -20,7 +21,6 @@ from foredraft.framework.policies.entropy import EntropySession
 from foredraft.framework.policies.fixed import Fixed
 from foredraft.framework.records import RowOutcome
 from foredraft.framework.requests import Answer, Request
-from foredraft.framework.sampling import Sampler
 from foredraft.framework.testing.tables import TableDrafter, TableDraftSession
 from foredraft.verifiers.token import TokenVerifier
 
@@ -118,10 +118,11 @@ def test_an_opinion_costs_no_second_step(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_nobody_computes_an_opinion_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opine(*given: object) -> Tensor:
+    def asked(*given: object) -> Tensor:
         raise AssertionError("nobody asked")
 
-    monkeypatch.setattr(Sampler, "_opinion", opine)
+    for name in ("probs", "entropy", "prob"):
+        monkeypatch.setattr(Opinion, name, property(asked))
     engine = make_engine(CHAIN, TableDrafter(CHAIN), 3)
     assert engine.generate([0], max_new_tokens=6).token_ids == [1, 2, 0, 1, 2, 0]
 

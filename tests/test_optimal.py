@@ -76,13 +76,42 @@ def test_recent_tokens_win_when_the_text_changes() -> None:
 
 def test_corrections_follow_what_is_played_and_doubt_exceptions() -> None:
     corrections = Corrections(5)
-    assert corrections.factors.tolist() == [1] * 5
+    assert corrections.factors == [1] * 5
     for _ in range(30):
         corrections.learn(2, 3.0, 1.0)
     assert corrections.factors == pytest.approx(np.full(5, 3), rel=0.1)
     usual = corrections.factors[2]
     corrections.learn(2, 500.0, 1.0)
     assert corrections.factors[2] < 1.15 * usual
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("clock", [False, True])
+def test_a_text_alone_is_reckoned_as_one_of_many(alpha: float, clock: bool) -> None:
+    """Plain numbers for one line, arrays for more: two rows of like fates are one row twice."""
+    draws, policy = np.random.default_rng(5), optimal(alpha=alpha, frozen=not clock)
+    contexts = [BareContext(rows, Constant(0.08)) for rows in (1, 2)]
+    one, two = (policy.start(context) for context in contexts)
+    assert one.single and not two.single  # type: ignore[attr-defined]
+    chosen = set()
+    for index in range(400):
+        gamma = one.gammas()[0]
+        assert two.gammas() == [gamma, gamma]
+        chosen.add(gamma)
+        length = gamma if draws.random() < 0.8 else gamma // 2
+        overlaps = draws.random(length) ** (0.2 if index // 100 % 2 else 2)
+        accepted = int((draws.random(length) < overlaps).cumprod().sum())
+        judged, seconds = overlaps[: accepted + 1].tolist(), float(1 + draws.random())
+        row = RowOutcome(0, [0] * length, accepted, [0] * (accepted + 1), judged, gamma=gamma)
+        for context, session in zip(contexts, (one, two), strict=True):
+            for tokens in context.tokens:
+                tokens.extend(row.emitted)
+            rows = [row] * len(context.tokens)
+            session.observe(Round(index, rows, {"verify": seconds, "draft": 0.1 * gamma}))
+        line = np.array([0])
+        acceptance = two.acceptance  # type: ignore[attr-defined]
+        assert one.single.stands() == pytest.approx(acceptance.stands(line)[0], rel=1e-9)  # type: ignore[attr-defined]
+    assert len(chosen) > 4
 
 
 # --- what it chooses ---------------------------------------------------------------------------

@@ -45,8 +45,6 @@ class Acceptance:
         self.lead = np.zeros(lines)  # of the fast view's recent log-likelihood over the slow one's
         self.stood, self.promised = np.zeros(lines), np.zeros(lines)
         self.asked, self.given = np.zeros((lines, most)), np.zeros((lines, most))
-        # Of a single line: what it is worth now. Asked for before a round and once more behind it.
-        self._now: tuple[Floats, Floats] | None = None
 
     def learn(self, seen: Outcomes) -> None:
         """Takes in what a round showed."""
@@ -54,7 +52,8 @@ class Acceptance:
         weight = 1 / np.sqrt(np.maximum(seen.reached_at[:, :1], 1))
         at, judged, overlaps = seen.lines, seen.reached_at * weight, seen.overlap_at * weight
         count = judged.sum(1)
-        (slow, factor), keep = self._view(at), np.exp(-count * weight[:, 0] / self.memory)
+        slow, factor = self._slow(at), self._factor(at)
+        keep = np.exp(-count * weight[:, 0] / self.memory)
         found, expected = overlaps.sum(1), (judged * slow).sum(1)
         self.lead[at] = self.lead[at] * keep + _gain(slow, factor, judged, overlaps)
         self.stood[at] = self.stood[at] * keep + (seen.accepted_at * weight).sum(1)
@@ -65,7 +64,6 @@ class Acceptance:
         still = np.where(judged > 0, np.exp(-judged * weight / self.memory), 1.0)
         self.hits[at] = self.hits[at] * still + overlaps
         self.reached[at] = self.reached[at] * still + judged
-        self._now = None
 
     def learn_lengths(self, lines: Counts, asked: NDArray[Any], given: NDArray[Any]) -> None:
         """Takes in how far drafts went.
@@ -88,23 +86,15 @@ class Acceptance:
         accepted with all before it."""
         prior = 4 * self.prior
         rule = (self.stood[lines] + prior) / (self.promised[lines] + prior)
-        slow, factor = self._view(lines)
-        slow = _rates(slow * rule[:, None])
-        fast = _rates(slow * factor[:, None])
+        slow = _rates(self._slow(lines) * rule[:, None])
+        fast = _rates(slow * self._factor(lines)[:, None])
         # Beyond 30 nothing is left to doubt.
         trust = 1 / (1 + np.exp(-np.minimum(np.maximum(self.lead[lines], -30), 30)))[:, None]
         both: Floats = trust * fast.cumprod(1) + (1 - trust) * slow.cumprod(1)
         return both
 
-    def _view(self, lines: Counts) -> tuple[Floats, Floats]:
-        """The slow view's rates ``[n, most]``, and what the fast one multiplies them with ``[n]``."""
-        if len(self.lead) > 1:
-            return self._slow(lines), self._factor(lines)
-        if self._now is None:
-            self._now = self._slow(lines), self._factor(lines)
-        return self._now
-
     def _slow(self, lines: Counts) -> Floats:
+        """The slow view's rates ``[n, most]``."""
         hits, reached, prior = self.hits[lines], self.reached[lines], self.prior
         # What the other positions show: a position's own evidence would count twice.
         others, seen = hits.sum(1, keepdims=True) - hits, reached.sum(1, keepdims=True) - reached
@@ -113,7 +103,8 @@ class Acceptance:
         return rates
 
     def _factor(self, lines: Counts) -> Floats:
-        prior = self.prior * self.alpha
+        """What the fast view multiplies them with ``[n]``."""
+        prior = self.prior * max(self.alpha, LEAST)
         factor: Floats = (self.recent[lines] + prior) / (self.expected[lines] + prior)
         return factor
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..context import Context
 from ..interfaces import GammaPolicy
 from .builtin_times import GoodputConfig
 from .optimal import OptimalSession
-from .prices import BUCKET, OFTEN
-from .rows import Counts
-from .timed import NONE
+from .prices import OFTEN
+from .single import NONE, Single
 
 PLAIN = 2  # plain steps that are timed where the table is wrong
 
@@ -31,18 +28,15 @@ class Goodput(GammaPolicy):
 class GoodputSession(OptimalSession):
     """All rows share one state: a round costs what its widest row needs, so one gamma serves all."""
 
-    def choose(self) -> Counts:
-        if self.context.apart:
+    def choose(self) -> list[int]:
+        if self.context.apart or not self.single:
             return super().choose()
-        rows, lines = self.context.rows, self.lines[:1]
+        rows = self.context.rows
         if self._doubtful():
-            return np.zeros(rows, dtype=np.int64)
-        longest = max(len(row) for row in self.context.tokens) - 1
-        verify, draft = self.costs(rows, longest // BUCKET)
+            return [0] * rows
         # Rows share their rates, so tokens of one row rank gammas as tokens of all do.
-        values = self.values(lines, verify[None], draft[None], rows)
-        chosen = self.probing(lines, values, self._trial(lines, values.best))
-        return np.full(rows, chosen[0])
+        worth = self.single.worth(*self.plain_costs(rows, self.longest()), rows)
+        return [self.single.probing(worth, self._trial(self.single, worth.best))] * rows
 
     def _doubtful(self) -> bool:
         """Whether the table was found wrong and the clock knows nothing of plain steps yet: they are
@@ -50,12 +44,11 @@ class GoodputSession(OptimalSession):
         timing = self.verifying
         return not self.config.frozen and timing.wrong and timing.plays[0] < PLAIN
 
-    def _trial(self, lines: Counts, best: Counts) -> Counts:
+    def _trial(self, single: Single, best: int) -> int:
         """What little is known of: how many tokens stand there, or how long such rounds take."""
-        trial = self.unknown(lines, best)
-        if self.config.frozen or trial[0] != NONE:
+        trial, seen = single.unknown(best), self.verifying.seen
+        if self.config.frozen or trial != NONE:
             return trial
-        seen, gamma = self.verifying.seen, int(best[0])
-        near = [g for g in (0, gamma - 1, gamma + 1) if 0 <= g <= self.most and g != gamma]
-        least = min(near, key=lambda g: float(seen[g]))
-        return np.array([least if seen[least] < OFTEN else NONE])
+        near = [g for g in (0, best - 1, best + 1) if 0 <= g <= self.most and g != best]
+        least = min(near, key=lambda g: seen[g])
+        return least if seen[least] < OFTEN else NONE

@@ -8,7 +8,7 @@ from ..context import Context
 from ..interfaces import GammaPolicy
 from .builtin_times import OptimalConfig
 from .prices import BUCKET
-from .rows import Counts, Floats
+from .rows import Floats
 from .timed import TimedPolicySession
 
 
@@ -26,20 +26,20 @@ class Optimal(GammaPolicy):
 class OptimalSession(TimedPolicySession):
     """Every row for itself, as if it alone set the round's width."""
 
-    def choose(self) -> Counts:
-        lines = self.lines if len(self.acceptance.lead) > 1 else self.lines[:1]
-        verify, draft = self._row_costs()
-        values = self.values(lines, verify, draft, 1)
-        trial = self.unknown(lines, values.best)
-        chosen = self.probing(lines, values, trial)
-        return chosen if len(chosen) == len(self.lines) else chosen.repeat(len(self.lines))
-
-    def _row_costs(self) -> tuple[Floats, Floats]:
-        """``[rows, most + 1]``, by the context of each row; a single line where one serves all."""
+    def choose(self) -> list[int]:
         batch = self.config.batch or self.context.rows
+        if self.single:
+            worth = self.single.worth(*self.plain_costs(batch, self.longest()), 1)
+            return [self.single.probing(worth, self.single.unknown(worth.best))] * self.context.rows
+        values = self.values(self.lines, *self._row_costs(batch), 1)
+        chosen = self.probing(self.lines, values, self.unknown(self.lines, values.best))
+        return [int(gamma) for gamma in chosen]
+
+    def _row_costs(self, batch: int) -> tuple[Floats, Floats]:
+        """``[rows, most + 1]``, by the context of each row; a single line where one serves all."""
         lengths = [len(row) - 1 for row in self.context.tokens]
         longest, least = max(lengths) // BUCKET, min(lengths) // BUCKET
-        if longest == least or len(self.acceptance.lead) == 1:
+        if longest == least:
             verify, draft = self.costs(batch, longest)
             return verify[None], draft[None]
         kinds, places = np.unique(np.array(lengths) // BUCKET, return_inverse=True)

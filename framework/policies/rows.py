@@ -80,6 +80,8 @@ class RowPolicySession(PolicySession):
 
 
 def _outcomes(rows: list[RowOutcome], lines: Counts, most: int) -> Outcomes:
+    if len(rows) == 1:
+        return _outcome(rows[0], lines, most)
     drafted = np.array([len(row.drafted) for row in rows])
     accepted = np.array([row.accepted for row in rows])
     reached = np.array([len(row.overlaps) for row in rows])
@@ -96,3 +98,16 @@ def _outcomes(rows: list[RowOutcome], lines: Counts, most: int) -> Outcomes:
     if len(lines) > 1 and (lines == lines[0]).all():  # all rows share the one line
         return Outcomes(lines[:1], *(values.sum(0, keepdims=True) for values in each))
     return Outcomes(lines, *each)
+
+
+def _outcome(row: RowOutcome, lines: Counts, most: int) -> Outcomes:
+    """Of a single row, in a few operations: a round of batch 1 is short."""
+    overlaps, accepted = row.overlaps[:most], min(row.accepted, most)
+    places = [
+        [1] * len(overlaps) + [0] * (most - len(overlaps)),
+        [1] * accepted + [0] * (most - accepted),
+    ]
+    counts = np.array([[len(row.drafted)], [row.accepted]])
+    at = np.array(places).reshape(2, 1, most)
+    known = np.array([[*overlaps, *([0.0] * (most - len(overlaps)))]])
+    return Outcomes(lines, counts[0], counts[1], at[0], at[1], known)

@@ -27,8 +27,7 @@ from ..records import Round
 from .acceptance import Acceptance
 from .prices import BUCKET, Corrections, Prices
 from .rows import Counts, Floats, Outcomes, RowPolicySession
-
-NONE = -1
+from .single import NONE, Single
 
 
 class TimedPolicySession(RowPolicySession):
@@ -39,29 +38,42 @@ class TimedPolicySession(RowPolicySession):
         self.upto = np.tri(self.most + 1, self.most, -1)  # in row n: 1 at the first n places
         self.prices = Prices(context.times(), self.most)
         self.verifying, self.drafting = Corrections(self.most + 1), Corrections(self.most + 1)
-        self.wanted = np.zeros(context.rows, dtype=np.int64)
+        self.wanted = [0] * context.rows
         super().__init__(context, config)
 
     def open(self, lines: int) -> None:
         config = self.config
+        self.single = Single(config) if lines == 1 else None
         self.acceptance = Acceptance(lines, self.most, config.memory, config.prior, config.alpha)
         self.saved = np.zeros(lines)
 
     @abstractmethod
-    def choose(self) -> Counts:
+    def choose(self) -> list[int]:
         """A gamma for each row."""
 
     def gammas(self) -> list[int]:
         self.wanted = self.choose()
-        chosen: list[int] = self.wanted.tolist()
-        return chosen
+        return list(self.wanted)
 
     def costs(self, batch: int, bucket: int) -> tuple[Floats, Floats]:
         """Seconds ``[most + 1]`` of verifying and of drafting, as far as is known by now."""
         verify, draft = self.prices.of(batch, bucket)
         if self.config.frozen:
             return verify, draft
-        return verify * self.verifying.factors, draft * self.drafting.factors
+        return verify * np.array(self.verifying.factors), draft * np.array(self.drafting.factors)
+
+    def plain_costs(self, batch: int, bucket: int) -> tuple[list[float], list[float]]:
+        """The same in plain numbers."""
+        verify, draft = self.prices.plain(batch, bucket)
+        if self.config.frozen:
+            return verify, draft
+        both = zip(verify, self.verifying.factors, draft, self.drafting.factors, strict=True)
+        corrected = [(v * a, d * b) for v, a, d, b in both]
+        return [pair[0] for pair in corrected], [pair[1] for pair in corrected]
+
+    def longest(self) -> int:
+        """The bucket of the longest row."""
+        return (max(map(len, self.context.tokens)) - 1) // BUCKET
 
     def values(self, lines: Counts, verify: Floats, draft: Floats, rows: int) -> Values:
         """What each gamma is worth. ``verify`` and ``draft`` broadcast to ``[n, most + 1]``.
@@ -80,8 +92,6 @@ class TimedPolicySession(RowPolicySession):
         Args:
             trial: ``[n]``, a gamma that is worth a trial, or ``NONE``.
         """
-        if len(lines) == 1:
-            return np.array([self._probe(int(lines[0]), values, int(trial[0]))])
         best, at = values.best, np.arange(len(lines))
         seconds = values.seconds[at, best]
         loss = np.where(trial == NONE, 0.0, values.loss(trial))
@@ -92,24 +102,8 @@ class TimedPolicySession(RowPolicySession):
         self.saved[lines] = np.where(go, budget - loss, saved)
         return np.where(go, trial, best)
 
-    def _probe(self, line: int, values: Values, trial: int) -> int:
-        """The same of one line, in plain numbers: operations on arrays of one take longer than all of this."""
-        best = int(values.best[0])
-        seconds, loss = float(values.seconds[0, best]), 0.0
-        if trial != NONE:
-            tokens, rate = float(values.tokens[0, trial]), float(values.rates[0, best])
-            loss = float(values.seconds[0, trial]) - tokens / rate
-        budget = float(self.saved[line]) + self.config.probe * seconds
-        go = trial != NONE and loss <= budget and self.config.probe > 0
-        self.saved[line] = budget - loss if go else min(budget, max(2 * seconds, loss))
-        return trial if go else best
-
     def unknown(self, lines: Counts, best: Counts) -> Counts:
         """``[n]``, the next gamma above the best where little is known of it, else ``NONE``."""
-        if len(lines) == 1:
-            gamma, reached = int(best[0]), self.acceptance.reached[lines[0]]
-            known = gamma > 0 and reached[min(gamma, self.most - 1)] >= self.config.prior
-            return np.array([NONE if known or gamma == self.most else gamma + 1])
         deeper = np.minimum(best, self.most - 1)
         scarce = self.acceptance.reached[lines, deeper] < self.config.prior
         return np.where((best < self.most) & (scarce | (best == 0)), best + 1, NONE)
@@ -121,40 +115,42 @@ class TimedPolicySession(RowPolicySession):
         self._hear_lengths(outcome)
         if not self.config.frozen and outcome.rows:
             self._hear_seconds(outcome)
-        super().observe(outcome)
+        if self.single:
+            self.single.hear(outcome.rows)
+        else:
+            super().observe(outcome)
 
     def select(self, rows: list[int]) -> None:
         super().select(rows)
-        self.wanted = self.wanted[rows]
+        self.wanted = [self.wanted[row] for row in rows]
 
     def _hear_lengths(self, outcome: Round) -> None:
         """How many tokens were drafted of those asked for, after the loop's own cut."""
         asked = [min(row.gamma, self.most) for row in outcome.rows]
         if not any(asked):
             return
-        drafted = [len(row.drafted) for row in outcome.rows]  # at times more, in a tree
-        both = self.upto[asked], self.upto[list(map(min, drafted, asked))]
-        if len(self.acceptance.lead) == 1:
-            summed = both if len(asked) == 1 else [one.sum(0, keepdims=True) for one in both]
-            self.acceptance.learn_lengths(self.lines[:1], *summed)
+        # A tree drafts more at times.
+        drafted = [min(len(row.drafted), n) for row, n in zip(outcome.rows, asked, strict=True)]
+        if self.single:
+            self.single.hear_lengths(asked, drafted)
         else:
-            self.acceptance.learn_lengths(self.lines, *both)
+            self.acceptance.learn_lengths(self.lines, self.upto[asked], self.upto[drafted])
 
     def _hear_seconds(self, outcome: Round) -> None:
         """What the round took beside what the table says of it. A round that was cut short, or that
         other policies had a share in, is not what was asked for."""
-        asked = int(self.wanted.max())
-        if [row.gamma for row in outcome.rows] != self.wanted.tolist():
+        asked = max(self.wanted)
+        if [row.gamma for row in outcome.rows] != self.wanted:
             return
         # A tree has more nodes than gamma; their number follows from it.
         width = min(max(len(row.drafted) for row in outcome.rows), asked)
         drafting, whole = outcome.seconds.get("draft", 0.0), sum(outcome.seconds.values())
         if whole <= drafting:
             return
-        verify, draft = self.prices.of(len(outcome.rows), self._bucket(outcome))
-        self.verifying.learn(width, whole - drafting, float(verify[width]))
+        verify, draft = self.prices.plain(len(outcome.rows), self._bucket(outcome))
+        self.verifying.learn(width, whole - drafting, verify[width])
         if asked:
-            self.drafting.learn(asked, drafting, float(draft[asked]))
+            self.drafting.learn(asked, drafting, draft[asked])
 
     def _bucket(self, outcome: Round) -> int:
         lengths = zip(self.context.tokens, outcome.rows, strict=True)
