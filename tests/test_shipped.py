@@ -15,7 +15,9 @@ from foredraft.framework.errors import InputError
 from foredraft.framework.lean import lean_of
 from foredraft.framework.shipped import HERE, names, place
 
-MOST_BYTES = 40_000_000
+PAIR = {"pycode", "pycode_small"}
+SET = {"smollm2_eagle", "smollm2_exit", "smollm2_medusa", "smollm2_small"}
+MOST_BYTES = {"pycode": 40_000_000, "smollm2": 25_000_000}
 PROMPTS = ["import argparse\n", "def test_", "class Table:\n    def __init__(self"]
 
 
@@ -26,7 +28,7 @@ def target() -> Engine:
 
 
 def test_names_lead_to_folders() -> None:
-    assert set(names()) == {"pycode", "pycode_small"}
+    assert set(names()) == PAIR | SET
     assert place("shipped:pycode") == str(HERE / "pycode") and place("else/where") == "else/where"
     with pytest.raises(
         InputError, match=r"shipped:nothing is not possible; .* pycode, pycode_small"
@@ -36,17 +38,32 @@ def test_names_lead_to_folders() -> None:
         load("target=causal_lm", "target.model=shipped:nothing")
 
 
-def test_they_are_small_and_say_what_they_are_made_of() -> None:
-    files = [path for path in HERE.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+@pytest.mark.parametrize("target", MOST_BYTES)
+def test_they_are_small(target: str) -> None:
+    files = [path for path in HERE.rglob("*") if path.parent.name.startswith(target)]
+    assert 0 < sum(path.stat().st_size for path in files) < MOST_BYTES[target]
+
+
+def test_the_pair_says_what_it_is_made_of() -> None:
     lines = gzip.decompress((HERE / "pycode" / "sources.jsonl.gz").read_bytes()).splitlines()
     sources = [json.loads(line) for line in lines]  # of both: they learnt from the same files
-    for name in names():
+    for name in PAIR:
         card = json.loads((HERE / name / "card.json").read_text("utf-8"))
         assert len(sources) == card["files"] and all(len(one["sha256"]) == 64 for one in sources)
         for one in sources:
             assert card["packages"][one["package"]]["license"] == one["license"]
         assert card["training"]["looks"][-1]["score"] > card["training"]["looks"][0]["score"]
+
+
+@pytest.mark.parametrize("name", sorted(SET))
+def test_drafters_for_smollm2_say_what_they_learnt(name: str) -> None:
+    folder = HERE / name
+    card = json.loads((folder / "card.json").read_text("utf-8"))
+    assert card["target"]["name"] == "smollm2" and card["vocabulary"] == 4096
+    looks, held = card["training"]["looks"], card["held_out"]["all"]
+    assert max(look["score"] for look in looks) > 2 * looks[0]["score"] or held[0] > 0.2
+    assert set(card["held_out"]) == {"all", *GROUPS} and card["training"]["texts"] > 500
+    assert not [path for path in folder.rglob("*") if path.suffix not in (".json", ".safetensors")]
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -31,6 +31,13 @@ SIDES = {
         "drafter=prompt_lookup", "drafter.branches=4", "policy.gamma=4", "verifier=recursive",
     ],
     "token_recycling": ["drafter=token_recycling", "policy.gamma=4", "verifier=greedy"],
+    **{
+        f"smollm2_{name}": [f"drafter=smollm2_{name}", "policy.gamma=3"]
+        for name in ("medusa", "eagle", "exit", "small")
+    },
+    "smollm2_eagle tree": [
+        "drafter=smollm2_eagle", "drafter.nodes=8", "policy.gamma=3", "verifier=recursive",
+    ],
     "first_of": ["drafter=first_of", "policy=goodput", "policy.max_gamma=4"],
 }  # fmt: skip
 # Every drafter on the kernels that speculation is for; on the library's, what differs in kind.

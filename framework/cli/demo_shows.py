@@ -26,6 +26,11 @@ SIDES: Sides = {
     ),
     "quantized": ("drafter=quantized", "policy.gamma=4"),
 }
+COPYING = "prompt_lookup", "ngram", "bigram", "quantized"
+TRAINED = "medusa", "eagle", "exit", "small"
+SET: Sides = {name: SIDES[name] for name in COPYING} | {
+    f"smollm2_{name}": (f"drafter=smollm2_{name}", "policy.gamma=2") for name in TRAINED
+}
 PAIR: Sides = {
     "unigram": ("drafter=unigram", "policy.gamma=1"),
     "bigram": ("drafter=bigram", "policy.gamma=2"),
@@ -67,5 +72,5 @@ def shows(overrides: list[str]) -> list[Show]:
             "pycode, a model of Python source that comes with Foredraft: greedy, batch 1",
             ("target=pycode", "target.kernels=library"), PAIR, "code.jsonl", "pycode_small",
         ),
-        Show("SmolLM2-135M-Instruct: greedy, batch 1", ("target=smollm2",), SIDES),
+        Show("SmolLM2-135M-Instruct: greedy, batch 1", ("target=smollm2",), SET),
     ]  # fmt: skip
