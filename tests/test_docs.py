@@ -41,7 +41,7 @@ if not README.exists():  # the installed wheel is tested from a folder that hold
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 TUTORIAL = DOCS / "write-a-drafter.md"
 MODEL_DRAFTERS = (
-    "drafter=quantized", "drafter=early_exit", "experiment=self_draft", "experiment=ablation"
+    "drafter=quantized", "drafter=early_exit", "drafter=smollm2", "experiment=self_draft", "experiment=ablation"
 )  # fmt: skip
 
 
