@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from ..records import DraftStep, Round
@@ -24,8 +23,8 @@ class EntropySession(ThresholdSession):
 
     def observe(self, outcome: Round) -> None:
         super().observe(outcome)
-        silent = [at for at, row in enumerate(outcome.rows) if row.gamma and not row.drafted]
-        drafting = {int(self.lines[at]) for at, row in enumerate(outcome.rows) if row.drafted}
-        lines = {int(self.lines[at]) for at in silent} - drafting
-        if lines:
-            self.move(np.array(sorted(lines)), -1)
+        lines = self.lines.tolist()
+        drafting = {line for line, row in zip(lines, outcome.rows, strict=True) if row.drafted}
+        asked = {line for line, row in zip(lines, outcome.rows, strict=True) if row.gamma}
+        for line in asked - drafting:
+            self.move(line, -1)

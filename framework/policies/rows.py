@@ -44,15 +44,12 @@ class Outcomes:
     overlap_at: Floats
 
 
-class RowPolicySession(PolicySession):
+class LineSession(PolicySession):
     """Keeps a state per row, or one for all rows, as ``config.scope`` says.
 
     Attributes:
         lines: ``[rows]``, the line of state of each row. Lines of rows that have left stay.
-        most: the deepest position that ``Outcomes`` tells about.
     """
-
-    most = 0
 
     def __init__(self, context: Context, config: Any = None) -> None:
         super().__init__(context, config)
@@ -65,6 +62,19 @@ class RowPolicySession(PolicySession):
     def open(self, lines: int) -> None:
         """Makes the state of so many lines: what is known before the first round."""
 
+    def select(self, rows: list[int]) -> None:
+        self.lines = self.lines[rows]
+
+
+class RowPolicySession(LineSession):
+    """Hears of rounds as arrays.
+
+    Attributes:
+        most: the deepest position that ``Outcomes`` tells about.
+    """
+
+    most = 0
+
     @abstractmethod
     def learn(self, outcomes: Outcomes) -> None:
         """Takes in a round. Only rows that drafted something are in it."""
@@ -74,9 +84,6 @@ class RowPolicySession(PolicySession):
         if drafting:
             rows = [outcome.rows[at] for at in drafting]
             self.learn(_outcomes(rows, self.lines[drafting], self.most))
-
-    def select(self, rows: list[int]) -> None:
-        self.lines = self.lines[rows]
 
 
 def _outcomes(rows: list[RowOutcome], lines: Counts, most: int) -> Outcomes:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..device import upload
-from ..records import DraftStep
-from .rows import Outcomes, RowPolicySession
+from ..records import DraftStep, Round, RowOutcome
+from .rows import LineSession
 
 
-class ThresholdSession(RowPolicySession):
+class ThresholdSession(LineSession):
     """Drafts on while a score of the step reaches the row's threshold.
 
     The threshold follows the outcomes so that the accept rate stays at ``config.aim`` (Zhang et al.
@@ -21,12 +20,13 @@ class ThresholdSession(RowPolicySession):
     ``config.step`` where the smoothed rate is below it; down where it is not, unless the draft was
     as long as may be, for then the threshold did not end it. ``step`` 0 keeps it where it is.
 
+    It is kept in plain numbers: a round of a few rows is short, and operations on arrays are not.
+
     Attributes:
-        thresholds, rates: ``[lines]``.
+        thresholds, rates: of each line.
         limits: ``[batch]`` on the device, the thresholds of this round.
     """
 
-    most = 1  # of the positions, only the number of rows that drafted is of interest
     limits: Tensor
 
     @abstractmethod
@@ -34,12 +34,12 @@ class ThresholdSession(RowPolicySession):
         """How promising the next token is, ``[batch]``; None where nothing is known yet."""
 
     def open(self, lines: int) -> None:
-        self.thresholds = np.full(lines, float(self.config.threshold))
-        self.rates = np.full(lines, float(self.config.aim))
+        self.thresholds = [float(self.config.threshold)] * lines
+        self.rates = [float(self.config.aim)] * lines
 
     def gammas(self) -> list[int]:
-        values = torch.from_numpy(self.thresholds[self.lines])
-        self.limits = upload(values, self.context.device)
+        values = [self.thresholds[line] for line in self.lines.tolist()]
+        self.limits = upload(torch.tensor(values, dtype=torch.float64), self.context.device)
         return [self.config.max_gamma] * self.context.rows
 
     def go_on(self, step: DraftStep) -> Tensor:
@@ -51,16 +51,26 @@ class ThresholdSession(RowPolicySession):
     def _above(self, score: Tensor) -> Tensor:
         return score >= self.limits
 
-    def learn(self, outcomes: Outcomes) -> None:
-        lines, config = outcomes.lines, self.config
-        rate = outcomes.accepted / outcomes.drafted
-        kept = config.rate_smoothing
-        self.rates[lines] = rates = kept * self.rates[lines] + (1 - kept) * rate
-        longest = outcomes.drafted >= config.max_gamma * outcomes.reached_at[:, 0]
-        self.move(lines, np.where(rates < config.aim, 1, np.where(longest, 0, -1)))
+    def observe(self, outcome: Round) -> None:
+        told: dict[int, list[RowOutcome]] = {}
+        for line, row in zip(self.lines.tolist(), outcome.rows, strict=True):
+            if row.drafted:
+                told.setdefault(line, []).append(row)
+        for line, rows in told.items():
+            self._follow(line, rows)
 
-    def move(self, lines: np.ndarray, signs: np.ndarray | int) -> None:
-        """Moves thresholds a step up or down, smoothed as the paper does: the mean of the old value
+    def _follow(self, line: int, rows: list[RowOutcome]) -> None:
+        """Moves a line's threshold after a round in which these rows drafted."""
+        config, drafted = self.config, sum(len(row.drafted) for row in rows)
+        rate, kept = sum(row.accepted for row in rows) / drafted, config.rate_smoothing
+        self.rates[line] = kept * self.rates[line] + (1 - kept) * rate
+        if self.rates[line] < config.aim:
+            self.move(line, 1)
+        elif drafted < config.max_gamma * sum(bool(row.overlaps) for row in rows):
+            self.move(line, -1)
+
+    def move(self, line: int, sign: int) -> None:
+        """Moves a threshold a step up or down, smoothed as the paper does: the mean of the old value
         and of the one a whole step away."""
-        by = (1 - self.config.smoothing) * self.config.step * signs
-        self.thresholds[lines] = (self.thresholds[lines] + by).clip(0, 1)
+        moved = self.thresholds[line] + (1 - self.config.smoothing) * self.config.step * sign
+        self.thresholds[line] = min(max(moved, 0.0), 1.0)
