@@ -26,9 +26,9 @@ SIDES: Sides = {
     ),
     "quantized": ("drafter=quantized", "policy.gamma=4"),
 }
-COPYING = "prompt_lookup", "ngram", "bigram", "quantized"
+UNTRAINED = "prompt_lookup", "ngram", "bigram", "quantized"
 TRAINED = "medusa", "eagle", "exit", "small"
-SET: Sides = {name: SIDES[name] for name in COPYING} | {
+SET: Sides = {name: SIDES[name] for name in UNTRAINED} | {
     f"smollm2_{name}": (f"drafter=smollm2_{name}", "policy.gamma=2") for name in TRAINED
 }
 PAIR: Sides = {

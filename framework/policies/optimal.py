@@ -31,7 +31,7 @@ class OptimalSession(TimedPolicySession):
         if self.single:
             worth = self.single.worth(*self.plain_costs(batch, self.longest()), 1)
             return [self.single.probing(worth, self.single.unknown(worth.best))] * self.context.rows
-        values = self.values(self.lines, *self._row_costs(batch), 1)
+        values = self.values(self.lines, *self._row_costs(batch))
         chosen = self.probing(self.lines, values, self.unknown(self.lines, values.best))
         return [int(gamma) for gamma in chosen]
 

@@ -75,16 +75,13 @@ class TimedPolicySession(RowPolicySession):
         """The bucket of the longest row."""
         return (max(map(len, self.context.tokens)) - 1) // BUCKET
 
-    def values(self, lines: Counts, verify: Floats, draft: Floats, rows: int) -> Values:
-        """What each gamma is worth. ``verify`` and ``draft`` broadcast to ``[n, most + 1]``.
-
-        Args:
-            rows: that are verified together; the widest of them sets the width.
-        """
+    def values(self, lines: Counts, verify: Floats, draft: Floats) -> Values:
+        """What each gamma is worth. ``verify`` and ``draft`` broadcast to ``[n, most + 1]``."""
         given = self.acceptance.chances(lines)
-        wide = given if rows == 1 else 1 - (1 - given) ** rows
         tokens = _from(1.0, given * self.acceptance.stands(lines))
-        return Values(tokens, _from(verify[:, :1], wide * (verify[:, 1:] - verify[:, :-1])) + draft)
+        return Values(
+            tokens, _from(verify[:, :1], given * (verify[:, 1:] - verify[:, :-1])) + draft
+        )
 
     def probing(self, lines: Counts, values: Values, trial: Counts) -> Counts:
         """The best gammas, or those on ``trial`` where that has been saved up for.
